@@ -29,11 +29,13 @@ WHATEVER_COMES = "whatever comes"  # and all behind it that have no group are wa
 class ClaimSearch:
     """The search of one claim in one reduction."""
 
-    def __init__(self, draft: Draft, kinds: Sequence[str] | None, gate: Gate | None) -> None:
+    def __init__(self, draft: Draft, kinds: Sequence[str] | None, gate: Gate | None, count: int) -> None:
         self._draft = draft
         self._kinds = None if kinds is None else frozenset(kinds)
         self._gate = gate
         self.groups = Groups(draft.settings, draft.leases, draft.holds)
+        self._count = count
+        self._wanted: dict[frozenset[str], Wanted] = {}  # by the kinds that are closed
         self._barren: dict[
             int, frozenset[str]
         ] = {}  # priorities whose mixed lane has nothing while these are closed
@@ -73,7 +75,10 @@ class ClaimSearch:
     def _search(self, priority: int, lane: MixedDraft) -> str | None:
         """Bring the first wanted job of a mixed lane to its front; None: something has to be read for it."""
         draft, closed = self._draft, self._closed(priority)
-        wanted = Wanted(self._kinds, closed, self.groups)
+        wanted = self._wanted.get(closed)
+        if wanted is None:
+            wanted = Wanted(self._kinds, closed, self.groups, self._count)
+            self._wanted = {closed: wanted}
         room = limits.READY_BYTES_MAX - sum([lane.ready_bytes for lane in draft.lanes.values()])
         found = lane.bring(wanted, draft.blocks, draft.tombstones, room)
         if found is False:

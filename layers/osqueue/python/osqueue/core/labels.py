@@ -25,6 +25,7 @@ KIND_BYTES = 6  # of a digest: two of 5,000 kinds share one once in 22 million q
 GROUP_BYTES = 8  # two groups that share one would wait for each other
 PAIR_BYTES = KIND_BYTES + GROUP_BYTES
 DIGESTS_REMEMBERED = 16_384  # in a process
+FEW = 16  # digests that are looked for one by one
 
 
 class LabelledBlock(Struct, frozen=True, array_like=True, gc=False):
@@ -37,6 +38,8 @@ class LabelledBlock(Struct, frozen=True, array_like=True, gc=False):
 
 class Wish(Protocol):
     """What somebody looks for."""
+
+    asked: frozenset[bytes] | None  # the digests of the kinds; None: of all but some
 
     def has(self, kind: bytes) -> bool:
         """Is it this kind? By its digest."""
@@ -99,14 +102,24 @@ def union(parts: Iterable[Labels | None]) -> Labels | None:
 
 def may_hold(labels: Labels | None, wish: Wish) -> bool:
     """May there be a job that is looked for?"""
-    return (
-        labels is None
-        or any(map(wish.has, _parts(labels.kinds, KIND_BYTES)))
-        or any(
+    if labels is None:
+        return True
+    if wish.asked is not None and not labels.pairs and len(wish.asked) < FEW:
+        return any(_is_in(labels.kinds, digest) for digest in wish.asked)
+    return any(map(wish.has, _parts(labels.kinds, KIND_BYTES))) or (
+        any(
             wish.has(pair[:KIND_BYTES]) and wish.opens(pair[KIND_BYTES:])
             for pair in _parts(labels.pairs, PAIR_BYTES)
         )
     )
+
+
+def _is_in(digests: bytes, digest: bytes) -> bool:
+    """Is it one of these? A search of bytes is faster than to take them apart."""
+    at = digests.find(digest)
+    while at >= 0 and at % KIND_BYTES:
+        at = digests.find(digest, at + 1)
+    return at >= 0
 
 
 def holds_kind(labels: Labels | None, kind: str) -> bool:

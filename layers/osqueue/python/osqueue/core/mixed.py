@@ -52,12 +52,18 @@ class Wanted:
     """Which jobs of a lane a claim may start."""
 
     def __init__(
-        self, kinds: frozenset[str] | None, closed: Collection[str], groups: Groups | None = None
+        self,
+        kinds: frozenset[str] | None,
+        closed: Collection[str],
+        groups: Groups | None = None,
+        count: int = 1,
     ) -> None:
         self._kinds = kinds
         self._closed = frozenset(closed)
         self._groups = groups
-        self._asked = None if kinds is None else frozenset(map(kind_digest, kinds - self._closed))
+        self.asked = None if kinds is None else frozenset(map(kind_digest, kinds - self._closed))
+        self.count = count  # so many at most
+        self.passed: dict[str, Place] = {}  # of each segment, what was looked at: there is none before it
         self._shut = frozenset(map(kind_digest, self._closed))
 
     @property
@@ -78,7 +84,7 @@ class Wanted:
 
     def has(self, kind: bytes) -> bool:
         """May it be one of the kind of which this is the digest?"""
-        return kind not in self._shut if self._asked is None else kind in self._asked
+        return kind not in self._shut if self.asked is None else kind in self.asked
 
     def opens(self, group: bytes) -> bool:
         """And of the group of which this is the digest?"""
@@ -273,33 +279,40 @@ class Search:
 
     def first(self) -> tuple[Place, JobRecord] | None:
         """The first one, and its place; None when there is none, or ``needs`` have to be read first."""
-        span, deleted = self._span, self._deleted
+        span, deleted, wanted = self._span, self._deleted, self._wanted
         if deleted is None and span.vector is not None:
             self.needs.append(need_of(span.vector))
-        for need in self._candidates():
+        begun = max((span.offset, span.skip), wanted.passed.get(span.name, (0, 0)))
+        for need in self._candidates(begun[0]):
             block = self._blocks.get(need.place)
-            if block is None:
-                self.needs.append(need)
+            if block is None or self.needs:  # each block has one at least, or had: as many are read together
+                if block is None:
+                    self.needs.append(need)
+                if len(self.needs) < min(wanted.count, READS_AHEAD_MAX) and span.labels_length:
+                    continue
+                return None
             if not isinstance(block, Block) or deleted is None:
                 return None
-            begin = span.skip if need.start == span.offset else 0
+            begin = begun[1] if need.start == begun[0] else 0
             for index, job in enumerate(islice(block.jobs, begin, None), begin):
-                if (
-                    self._wanted.takes(job)
-                    and job.key not in self._gone
-                    and not deleted.has(need.start, index)
-                ):
+                if wanted.takes(job) and job.key not in self._gone and not deleted.has(need.start, index):
+                    wanted.passed[span.name] = (need.start, index + 1)
                     return (need.start, index), job
+        if not self.needs:
+            wanted.passed[span.name] = (span.size, 0)
         return None
 
-    def _candidates(self) -> Iterator[NeededRange]:
-        """The blocks from the span's place on in which there may be one."""
+    def _candidates(self, begin: int) -> Iterator[NeededRange]:
+        """The blocks from a place on in which there may be one."""
         span = self._span
+        if begin >= span.size:
+            return
         if not span.labels_length:
             offset, length = span.offset, span.length
             while length:
                 ahead = max(length, min(span.size - offset, READ_AHEAD_BYTES_MAX))
-                yield NeededRange(span.name, offset, ahead, 0, length)
+                if offset >= begin:
+                    yield NeededRange(span.name, offset, ahead, 0, length)
                 block = cast("Block", self._blocks[span.name, offset])
                 offset, length = offset + length, block.next_length
             return
@@ -309,6 +322,6 @@ class Search:
             self.needs.append(told)
             return
         for each in cast("tuple[LabelledBlock, ...]", labelled):
-            if each.offset >= span.offset and may_hold(each.labels, self._wanted):
+            if each.offset >= begin and may_hold(each.labels, self._wanted):
                 self.is_told = True
                 yield NeededRange(span.name, each.offset, each.length, 0, each.length)

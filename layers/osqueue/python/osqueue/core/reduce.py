@@ -236,7 +236,7 @@ def _claim(draft: Draft, op: ClaimJobs) -> Outcome:
     granted: list[LeaseRecord] = []
     reason, wait_ms = Code.EMPTY, 0
     gate = gate_of(draft.settings, draft.leases, draft.starts, draft.now)
-    search = ClaimSearch(draft, op.kinds, gate)
+    search = ClaimSearch(draft, op.kinds, gate, op.limit)
     while len(granted) < op.limit:
         if draft.leases_bytes >= limits.LEASES_BYTES_MAX:
             reason = Code.IN_FLIGHT_LIMIT
