@@ -23,9 +23,9 @@ from osqueue.commit.protocol import commit
 from osqueue.commit.writer import ShardWriter
 from osqueue.core.job_ops import EnqueueJobs, JobSpec
 from osqueue.stores.base import Found, Get, PutIfAbsent, PutIfMatch, Written
+from simulation.conditions import S3, S3_EXPRESS, Faults, Latency
 from simulation.machine import VirtualMachine
 from simulation.network import Network
-from simulation.profile import S3, S3_EXPRESS, Faults, Latency
 from simulation.truth import Truth
 from simulation.world import Process, World
 

@@ -20,9 +20,9 @@ from osqueue.core.encoding import decode_head, decode_index, encode_segment, sta
 from osqueue.core.job_ops import AttachSpans, ClaimJobs, CompleteJobs, Completion, EnqueueJobs, JobSpec
 from osqueue.core.state import JobRecord, Span
 from osqueue.stores.base import Put, StoreRequest
+from simulation.conditions import S3, Faults
 from simulation.machine import VirtualMachine
 from simulation.network import Network
-from simulation.profile import S3, Faults
 from simulation.truth import Truth
 from simulation.world import Process, World
 

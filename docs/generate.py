@@ -137,7 +137,7 @@ def setting_options() -> str:
     """The same, as options of the command line."""
     rows = []
     for each in SETTINGS.values():
-        if each.name == "kinds":  # --kind and --drop-kind
+        if each.name in ("kinds", "groups"):  # --kind and --drop-kind; groups are paused by another command
             continue
         name = f"--{each.name.replace('_', '-')}"
         written = {
@@ -146,6 +146,7 @@ def setting_options() -> str:
             datetime: f"`{name} TIME`",
             tuple: f"`{name} JOBS/TIME`, `--no-{name[2:]}`",
             bool: f"`{name}/--no-{name[2:]}`",
+            str: f"`{name} WORD`",
         }
         rows.append((written[each.type], (each.about.description or "").rstrip(".")))
     return table(("option", ""), rows)
@@ -223,6 +224,10 @@ def _range(field: DescribedField) -> str:
         return f"a mapping of up to {about.max_length} kinds to `Kind(…)`, or to None"
     if field.type is Unique:
         return "a [`Unique`](unique-jobs.md), or a mapping of its fields"
+    if field.name == "groups":
+        return f"a mapping of up to {about.max_length:,} groups to `Group(paused=…)`"
+    if about.pattern is not None and field.type is str:
+        return " or ".join(f"`{word}`" for word in about.pattern.strip("^$()").split("|"))
     if field.type is dict:
         return f"a mapping of up to {about.max_length} names to texts, {limits.HEADERS_BYTES_MAX:,} bytes together"
     if field.type is str:
@@ -235,7 +240,7 @@ def _range(field: DescribedField) -> str:
 def _default(value: Any) -> str:
     if value in (None, {}):
         return "none"
-    return str(value) if isinstance(value, bool) else f"{value:.15g}"
+    return str(value) if isinstance(value, bool | str) else f"{value:.15g}"
 
 
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

@@ -10,9 +10,10 @@ from collections.abc import Iterable
 
 from osqueue.clock import MACHINE
 
+from .conditions import FAULTS
 from .explore import SCENARIOS, explore
 from .power import power_cuts
-from .profile import FAULTS, PROFILES
+from .profile import PROFILES
 from .run import RunReport, simulate
 
 

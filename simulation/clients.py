@@ -55,6 +55,7 @@ from osqueue.operations.flows import EmbeddedFlows
 from osqueue.operations.waiters import board_of
 
 from . import answers
+from .grouping import some_group
 from .invariants import Invariants
 from .ledger import ClientCall, Ledger, Violation, WatchedWriter
 from .machine import VirtualMachine, source
@@ -191,9 +192,7 @@ class Client:
                 result_ttl_ms=self.dice.choice((1_000, 60_000)),
                 delay_ms=delay,
             )
-            if self.groups:
-                at = self.dice.randrange(self.groups + 2)
-                new = replace(new, group=f"g{at}" if at < self.groups else "")
+            new = replace(new, group=some_group(self.dice, self.groups)) if self.groups else new
             made.append(replace(new, **limits_of(self.dice, self.time_limits)) if self.time_limits else new)
             self.book.keys.append(key)
         return made

@@ -11,10 +11,11 @@ from osqueue.election.base import ElectionBase
 from osqueue.errors import Unavailable
 from osqueue.stores.base import Delete, Failed, Get, Put, PutIfAbsent, PutIfMatch
 
+from .conditions import Faults
 from .elections import KEY, NAME, Candidate, Clocked, Elections
 from .ledger import Violation
 from .machine import VirtualMachine
-from .profile import PROFILES, Faults
+from .profile import PROFILES
 
 STALE_SECONDS = 10.0
 STEP_SECONDS = 0.01  # that every request takes

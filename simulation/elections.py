@@ -15,10 +15,10 @@ from osqueue.election.base import PREFIX, ElectionBase, unseal
 from osqueue.stores.base import Put, StoreReply, StoreRequest
 from osqueue.stores.wrapped import PerformingStore
 
+from .conditions import Faults, Profile
 from .ledger import Violation
 from .machine import VirtualMachine, source
 from .network import Network
-from .profile import Faults, Profile
 from .truth import Truth
 from .world import Process, World
 

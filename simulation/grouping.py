@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 
 from osqueue.core.groups import HOLD, is_ordered
 from osqueue.core.state import FAILING, PROCESSING, State
@@ -11,8 +12,16 @@ from .ledger import RecordedReduction, Violation
 from .places import JobPlace
 
 
-def check(before: State, state: State, batch: RecordedReduction, found: dict[bytes, JobPlace]) -> None:
+def some_group(dice: Random, count: int) -> str:
+    """One of so many groups, or none."""
+    at = dice.randrange(count + 2)
+    return f"g{at}" if at < count else ""
+
+
+def check(before: State | None, state: State, batch: RecordedReduction, found: dict[bytes, JobPlace]) -> None:
     """A commit was made; ``found`` are the places of all jobs after it."""
+    if before is None:
+        return
     most = max(state.settings.group_running, before.settings.group_running)
     running = Counter([lease.job.group for lease in state.leases.values() if lease.job.group])
     for group, count in running.items():

@@ -165,8 +165,9 @@ class Invariants:
             blocks = decode_blocks(body, length, name)
             self.attached[name] = tuple(job.key for _, block in blocks for job in block.jobs)
         elif body[:4] == b"OSQX":
-            below = decode_index(body, name)
-            self.attached[name] = tuple(key for span in below for key in self.attached.get(span.name, ()))
+            self.attached[name] = sum(
+                (self.attached.get(each.name, ()) for each in decode_index(body, name)), ()
+            )
 
     # ── The archive ──────────────────────────────────────────────────────────
     def _part(self, key: str, body: bytes) -> None:
@@ -232,8 +233,7 @@ class Invariants:
         self._conservation(state, found)
         self._transitions(state, batch, found)
         schedules.check(self, before, state, batch, found)
-        if before is not None:
-            grouping.check(before, state, batch, found)
+        grouping.check(before, state, batch, found)
         self._tables(before, state, batch, found)
         self._references(state, found)
         self._erased(state, found)

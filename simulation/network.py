@@ -29,7 +29,7 @@ from osqueue.stores.base import (
     Written,
 )
 
-from .profile import Latency
+from .conditions import Latency
 from .truth import Truth
 from .turns import TurnDesks
 from .world import Deliver, World

@@ -25,10 +25,10 @@ from osqueue.objects.layout import root_of_pacer
 from osqueue.operations.pacing import CHECKED_SECONDS, HeldSlot, PacerFlows
 from osqueue.stores.base import Put, StoreRequest
 
+from .conditions import Profile
 from .ledger import Ledger, Violation
 from .machine import VirtualMachine, source
 from .network import Network
-from .profile import Profile
 from .truth import Truth
 from .world import Process, World
 

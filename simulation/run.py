@@ -21,6 +21,7 @@ from osqueue.objects.layout import root_of
 from . import answers
 from .callers import Caller
 from .clients import KINDS, Client, Outdated, SharedKeys
+from .conditions import Faults, Profile
 from .crews import Crew, SharedWriter, TaskCrew, ThreadCrew, watched_flights
 from .elections import Elections
 from .fibers import Host, ThreadedMachine, virtual_threads
@@ -34,7 +35,6 @@ from .machine import VirtualMachine, source
 from .network import Network
 from .pacers import PacerRun
 from .payloads import archive_them
-from .profile import Faults, Profile
 from .promises import Promises
 from .releases import ReleaseInUse, both_read
 from .remotes import Remotes

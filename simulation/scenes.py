@@ -39,12 +39,13 @@ from osqueue.stores.base import (
 )
 
 from .clients import Client, SharedKeys
+from .conditions import Faults
 from .invariants import Invariants
 from .ledger import Ledger, Violation, WatchedWriter, watched_reductions
 from .loaders import Loader
 from .loads import BulkLoads
 from .machine import VirtualMachine
-from .profile import TIGHT, Faults
+from .profile import TIGHT
 from .promises import Ask, Promises
 from .tight import limited
 from .truth import Truth

@@ -15,10 +15,11 @@ from osqueue import crontab, limits
 from osqueue.commit.effects import Flow
 from osqueue.core import scheduling
 from osqueue.core.encoding import encode
+from osqueue.core.head_content import jobs_in_memory
 from osqueue.core.job_ops import JobSpec
 from osqueue.core.ops import Op
 from osqueue.core.queue_ops import ChangeSchedule
-from osqueue.core.state import JobRecord, ScheduleRow, State, StoredContent, jobs_in_memory
+from osqueue.core.state import JobRecord, ScheduleRow, State, StoredContent
 from osqueue.errors import OsqueueError
 from osqueue.objects.staging import StagingArea
 

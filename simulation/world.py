@@ -16,8 +16,8 @@ from typing import Any
 from osqueue.commit.effects import All, Effect, Sleep
 from osqueue.stores.base import StoreReply, StoreRequest
 
+from .conditions import Faults
 from .machine import VirtualMachine, source
-from .profile import Faults
 
 EVENTS_MAX = 300_000  # five times what a run takes; one with more is not going anywhere
 Program = Generator[Effect, Any, None]

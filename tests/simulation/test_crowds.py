@@ -16,11 +16,11 @@ from osqueue.core.reduce import applicable
 from osqueue.core.state import State, Transition
 from osqueue.errors import OsqueueError, Throttled
 from osqueue.objects.layout import root_of
+from simulation.conditions import S3, Faults
 from simulation.invariants import Invariants
 from simulation.ledger import Ledger, WatchedWriter, watched_reductions
 from simulation.machine import VirtualMachine
 from simulation.network import Network
-from simulation.profile import S3, Faults
 from simulation.tight import limited
 from simulation.truth import Truth
 from simulation.world import Process, World

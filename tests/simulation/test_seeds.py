@@ -9,7 +9,8 @@ import pytest
 from osqueue import limits
 from osqueue.core import encoding
 from simulation.__main__ import add, run_soak
-from simulation.profile import FAULTS, PROFILES, TIGHT
+from simulation.conditions import FAULTS
+from simulation.profile import PROFILES, TIGHT
 from simulation.run import RunReport, simulate
 from simulation.tight import limited
 

@@ -133,6 +133,7 @@ BAD_LINES = {
     "payload": '{"delay": 1}',
     "id": '{"payload": 1, "id": ""}',
     "kind": '{"payload": 1, "kind": 5}',
+    "group": '{"payload": 1, "group": ""}',
     "priority": '{"payload": 1, "priority": 11}',
     "delay": '{"payload": 1, "delay": -1}',
     "at": '{"payload": 1, "at": "2030-01-31"}',

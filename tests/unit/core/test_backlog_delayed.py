@@ -12,7 +12,7 @@ from osqueue.core.ops import Code
 from osqueue.core.state import JobRecord, Span
 from simulation.tight import limited
 
-SMALL = {"DELAYED_BYTES_MAX": 600, "BLOCK_BYTES_MAX": 400, "SEGMENT_BYTES_MAX": 16_000}
+SMALL = {"DELAYED_BYTES_MAX": 600, "BLOCK_BYTES_MAX": 400, "SEGMENT_BYTES_MAX": 16_480}
 HOUR_MS = 3_600_000
 
 

@@ -264,7 +264,7 @@ def _whose(kind: str | None, group: str | None) -> dict[str, str]:
 @click.option("--create", is_flag=True, help="Also when no queue of this name was used yet.")
 @click.option("--kind", help="Change what holds for jobs of this kind, not for the queue.")
 @click.option("--drop-kind", help="From now on jobs of this kind are as the queue says.")
-@options_of(SETTINGS[name] for name in SETTINGS if name != "kinds")
+@options_of(SETTINGS[name] for name in SETTINGS if name not in ("kinds", "groups"))
 @click.option("--no-rate", is_flag=True, help="As many may start as come.")
 @click.pass_obj
 def configure(

@@ -41,7 +41,6 @@ def late_schedules(state: State, now_ms: int) -> Iterator[Told]:
             "schedules",
             f"nobody has served the ticks of {', '.join(late[:5])}{' and others' if len(late) > 5 else ''}",
             (
-                "Run 'osqueue reap' by a schedule, every minute, where time zones are known (the package tzdata) and a"
-                " lane is free."
+                "Run 'osqueue reap' by a schedule, every minute, where time zones are known (the package tzdata)."
             ),
         )

@@ -1,0 +1,122 @@
+"""What a run can be given: latencies, faults, clients and limits, all as data."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Latency(Struct, frozen=True):
+    """How long requests take, in milliseconds (medians, with a log-normal tail)."""
+
+    get: float = 15.0
+    put: float = 30.0
+    list: float = 30.0
+    delete: float = 30.0
+    swap_low: float = 58.0  # a compare-and-swap holds its key for this long …
+    swap_high: float = 68.0  # … up to this
+    swaps_per_second: float = 15.0  # and one key takes no more of them than this; 0: no such limit
+    turn: float = 0.01  # where there are any
+    sigma: float = 0.25  # of the logarithm
+    bytes_per_second: float = 0.0  # of bodies, on top of all this; 0: they take no time
+    parallel: bool = False  # swaps on one key do not wait for each other; the first to end wins
+
+
+S3 = Latency()
+S3_EXPRESS = Latency(
+    get=4.0, put=7.0, list=7.0, delete=7.0, swap_low=13.0, swap_high=15.0, swaps_per_second=70.0
+)
+FOLDER = Latency(  # on a disk whose flushes take their time
+    get=0.1, put=0.2, list=0.2, delete=0.2, swap_low=20.0, swap_high=40.0, swaps_per_second=0.0, sigma=0.5
+)
+SLOW_BYTES = Latency(bytes_per_second=50_000.0)
+
+
+class Faults(Struct, frozen=True):
+    """Probabilities, each per request of a client."""
+
+    error: float = 0.0  # 503: no effect
+    refused: float = 0.0  # 409 on a conditional write: no effect
+    lost: float = 0.0  # the effect happens, the reply is lost
+    late: float = 0.0  # a time-out, and the effect happens afterwards, perhaps much later
+    duplicate: float = 0.0  # a write takes effect again, perhaps much later
+    freeze: float = 0.0  # the client stands still between two steps
+    crash: float = 0.0  # the client dies between two steps; a new writer takes its place
+    suspend: float = 0.0  # the client's machine stands still, and so does its monotonic clock
+    step: float = 0.0  # the client's wall clock is set
+    slow: float = 0.0  # the answer of a read, or of a plain write, takes very long
+    clone: float = 0.0  # the client is copied with its identity, as by a restored snapshot
+    leave: float = 0.0  # a caller leaves in the middle of a call: interrupted, or cancelled
+    relay: float = 0.0  # a call over the API is lost, or its answer is; it comes late, or twice
+    turn: float = 0.0  # the turn is somebody else's, and its holder does not know
+    note: float = 0.0  # a note, or what its writer is told, is lost, cut short or read twice
+    fork: float = 0.0  # a process of several callers forks, and both go on
+    delay_seconds_max: float = 1800.0  # of what is late, duplicated or frozen
+    freeze_seconds_max: float = 0.0  # of what is frozen; 0: the same
+    suspend_seconds_max: float = 7200.0
+    stops_wall: float = 0.2  # of suspensions: the wall clock stands still as well
+    step_ms_max: int = 24 * 3_600_000  # forth or back
+    slow_seconds_max: float = 20.0  # of a slow answer
+    timeout_seconds: float = 3.0  # how long a client waits for a lost reply
+
+
+TURNS = ("note lost", "answer short", "answer of a note lost", "note read again", "turn lost")
+OVER_AN_API = ("call lost", "answer lost", "call late", "call twice")  # what ``relay`` stands for
+FAULTS = [
+    *(
+        name
+        for name in Faults.__struct_fields__
+        if name not in ("relay", "turn", "note") and not name.endswith(("_max", "_seconds", "_wall"))
+    ),
+    *OVER_AN_API,
+    *TURNS,
+]
+
+
+class Clients(Struct, frozen=True):
+    """Who uses the queue, and how much."""
+
+    producers: int = 4
+    workers: int = 6
+    cancellers: int = 1
+    operators: int = 1
+    bulk: int = 1
+    reapers: int = 1
+    listeners: int = 0
+    callers: int = 0
+    names: int = 4  # the ids that all callers share
+    loaders: int = 0
+    schedulers: int = 0  # operators who keep schedules
+    crews: int = 0  # processes of several callers, every second one with an event loop
+    threads: int = 4  # callers of each
+    candidates: int = 0  # in an election; then there is nothing else
+    paced: int = 0  # callers of a pacer; then there is nothing else
+    remotes: int = 0  # callers over an API
+    servers: int = 3  # of that API
+    surgeons: int = 0  # operators whose heads are lost and restored, whose clocks go wrong, who purge jobs
+    shards: int = 1  # that the queue grows to
+    reap_seconds: float = 8.0  # mean pause between a reaper's passes
+    rounds: int = 30  # calls of each producer
+    pause_seconds: float = 2.0  # mean pause between a client's calls
+    skew_ms_max: int = 2 * 3_600_000
+    drift_max: float = 0.0002
+    large_results: float = 0.0  # share of a worker's completions whose results lie beside the head
+    uniques: float = 0.0  # share of callers' enqueues that say how their id is kept unique
+    kinds: int = 2  # of jobs
+    groups: int = 0  # of most of them; 0: of none
+    time_limits: float = 0.0  # share of jobs that may not run for long, or have to start soon
+    archive_payloads: bool = False  # the archive gets payloads and results, most of the time
+    store_ahead_ms: int = 0  # the store's clock
+    upgrade: bool = False  # some clients are of a newer release and switch to its format on the way
+
+
+class Profile(Struct, frozen=True):
+    """One kind of run."""
+
+    name: str
+    faults: Faults = Faults()
+    clients: Clients = Clients()
+    latency: Latency = S3
+    limits: dict[str, int] = {}
+    turns: bool = False  # the store offers turns
+    ordered: bool = False  # nothing fails, so progress is checked too
+    begin_seconds: float = 0.0  # of virtual time at the beginning: runs begin 2,800 s before a full hour
