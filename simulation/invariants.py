@@ -161,12 +161,11 @@ class Invariants:
         """Note whose jobs a segment holds, so that a bulk can be accounted for."""
         footer = decode_footer(body, name) if body[:4] == b"OSQB" else None
         if isinstance(footer, Footer):
-            length = footer.blocks[0].length
-            blocks = decode_blocks(body, length, name)
+            blocks = decode_blocks(body, footer.blocks[0].length, name)
             self.attached[name] = tuple(job.key for _, block in blocks for job in block.jobs)
         elif body[:4] == b"OSQX":
             self.attached[name] = sum(
-                (self.attached.get(each.name, ()) for each in decode_index(body, name)), ()
+                [self.attached.get(each.name, ()) for each in decode_index(body, name)], ()
             )
 
     # ── The archive ──────────────────────────────────────────────────────────
