@@ -89,8 +89,7 @@ class Invariants:
         self.queue = queue
         self.shard = shard
         self.on_bulk = on_bulk  # told of the jobs of every ``AttachBulk`` that joined
-        self.truth = truth
-        ledger.clock = truth.seconds
+        self.truth, ledger.clock = truth, truth.seconds
         self.ledger = ledger
         self.rows = True  # judge how rows are dropped (invariant 4), not only what comes of it
         self.progress = Progress(root, ordered)
