@@ -213,7 +213,7 @@ def test_calls_are_counted_by_method(opened: Any) -> None:
     q.pause()
     q.claim()
     q.stats()
-    assert q.requests == {"get": 1, "post": 3, "patch": 1, "delete": 1}
+    assert q.requests == {"get": 1, "post": 3, "put": 0, "patch": 1, "delete": 1}
 
 
 # ── Results ──────────────────────────────────────────────────────────────────

@@ -220,7 +220,7 @@ def test_a_call_and_its_answer() -> None:
     assert (first.method, first.target, first.body) == ("POST", "/v1/queues/mail/jobs", b'{"x":1}')
     assert first.headers["content-type"] == "application/json"
     assert (second.method, second.target, second.body) == ("GET", "/v1/queues/mail", b"")
-    assert transport.requests == {"get": 1, "post": 1, "patch": 0, "delete": 0}
+    assert transport.requests == {"get": 1, "post": 1, "put": 0, "patch": 0, "delete": 0}
 
 
 def test_a_connection_is_kept_and_a_forks_child_opens_its_own() -> None:
