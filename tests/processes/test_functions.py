@@ -140,7 +140,7 @@ def test_both_ways_carry_the_same_bodies(handlers: dict[str, Any]) -> None:
 
 def test_a_function_answers_its_own_routes_and_no_others(handlers: dict[str, Any]) -> None:
     for route in ROUTES:
-        path = route.path.replace("{queue}", "emails").replace("{id}", "a")
+        path = route.path.format(queue="emails", id="a", schedule="nightly")
         for each in FUNCTIONS:
             status = handlers[each.name](direct(route.method, path), Context())["status"]
             assert each.name == route.function or status in (404, 405), (route.name, each.name, status)
@@ -331,6 +331,13 @@ def test_logs_tell_of_jobs_and_never_of_contents(
     assert (second["code"], second["correlation_id"]) == ("rejected", "JKJaXmPLvHcESHA=")
     assert (claimed["jobs"], claimed["attempts"], claimed["worker"]) == ([job], [1], "ada")
     assert first["requests"]["put"] >= 2
+
+
+def test_logs_tell_which_schedule(handlers: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    nightly = "/v1/queues/emails/schedules/nightly"
+    assert handlers["queues"](direct("PUT", nightly, {"every": 60}), Context())["status"] == 200
+    (told,) = [line for line in lines(capsys.readouterr().out) if "message" in line]
+    assert (told["message"], told["queue"], told["schedule"]) == ("put_schedule", "emails", "nightly")
 
 
 def test_an_idle_worker_leaves_no_line(handlers: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:

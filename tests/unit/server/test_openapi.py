@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -36,6 +37,12 @@ def test_every_route_is_there_and_nothing_else() -> None:
     there = {(path, method.upper()) for path, each in DOCUMENT["paths"].items() for method in each}
     assert there == {(route.path, route.method) for route in ROUTES}
     assert all(operation(route.name)["operationId"] == route.name for route in ROUTES)
+
+
+def test_every_parameter_of_a_path_is_described() -> None:
+    for route in ROUTES:
+        told = [each["name"] for each in operation(route.name)["parameters"] if each["in"] == "path"]
+        assert told == re.findall(r"{(\w+)}", route.path), route.name
 
 
 def test_every_reference_leads_somewhere() -> None:
@@ -106,7 +113,7 @@ def test_the_examples_of_requests_are_accepted(name: str) -> None:
     caller, route = Caller(), BY_NAME[name]
     job = caller.ask("POST", "/v1/queues/emails/jobs", EXAMPLES["enqueue"][0]).body["job_id"]
     caller.ask("PUT", "/v1/queues/emails/schedules/nightly", EXAMPLES["put_schedule"][0])
-    path = route.path.replace("{queue}", "emails").replace("{id}", job).replace("{name}", "nightly")
+    path = route.path.format(queue="emails", id=job, schedule="nightly")
     assert caller.ask(route.method, path, EXAMPLES[name][0]).status in (200, 204)
 
 

@@ -65,7 +65,7 @@ class ApiClient:
         *,
         kind: Any = None,
         job: str | None = None,
-        name: str | None = None,
+        schedule: str | None = None,
         query: Sequence[tuple[str, object]] = (),
         body: Struct | None = None,
         seconds: float | None = None,
@@ -77,8 +77,8 @@ class ApiClient:
         Tried for ``seconds``, or ``tries`` times, each for at most ``patience`` seconds.
         """
         path = {"queue": self.queue} if job is None else {"queue": self.queue, "id": job}
-        if name is not None:
-            path["name"] = name
+        if schedule is not None:
+            path["schedule"] = schedule
         given = tuple((name, _plain(name, value)) for name, value in query if value is not None)
         data = b"" if body is None else msgspec.json.encode(body)
         request = call(operation, path=path, query=given, body=data)

@@ -43,7 +43,7 @@ class RemoteSchedules(ApiClient):
             **content,
             **options_of(columns_of(options or {})),
         )
-        found: Schedule = yield from self.ask("put_schedule", name=row.name, body=body)
+        found: Schedule = yield from self.ask("put_schedule", schedule=row.name, body=body)
         return found
 
     def schedules(self) -> RemoteFlow[list[Schedule]]:
@@ -53,13 +53,13 @@ class RemoteSchedules(ApiClient):
 
     def schedule_of(self, name: str) -> RemoteFlow[Schedule]:
         """One of them. Raises NotFound."""
-        found: Schedule = yield from self.ask("get_schedule", name=schedule_name(name))
+        found: Schedule = yield from self.ask("get_schedule", schedule=schedule_name(name))
         return found
 
     def unschedule(self, name: str) -> RemoteFlow[bool]:
         """Remove one; was it there?"""
         try:
-            yield from self.ask("delete_schedule", name=schedule_name(name))
+            yield from self.ask("delete_schedule", schedule=schedule_name(name))
         except NotFound:
             return False
         return True
@@ -67,10 +67,10 @@ class RemoteSchedules(ApiClient):
     def pause_schedule(self, name: str, paused: bool) -> RemoteFlow[Schedule]:
         """Let one rest, or go on. Raises NotFound."""
         body = ScheduleChange(paused=paused)
-        found: Schedule = yield from self.ask("change_schedule", name=schedule_name(name), body=body)
+        found: Schedule = yield from self.ask("change_schedule", schedule=schedule_name(name), body=body)
         return found
 
     def run_schedule(self, name: str) -> RemoteFlow[Enqueued]:
         """Make a job of it now. Raises NotFound, Throttled."""
-        done: Accepted = yield from self.ask("run_schedule", name=schedule_name(name))
+        done: Accepted = yield from self.ask("run_schedule", schedule=schedule_name(name))
         return Enqueued(done.status, done.job_id, done.state)

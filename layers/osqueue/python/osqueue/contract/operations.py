@@ -23,7 +23,7 @@ JOBS = QUEUE + "/jobs"
 JOB = JOBS + "/{id}"
 
 SCHEDULES = QUEUE + "/schedules"
-SCHEDULE = SCHEDULES + "/{name}"
+SCHEDULE = SCHEDULES + "/{schedule}"
 
 HISTORY_MAX = 1_000  # records on a page
 QUEUES_MAX = 1_000  # on a page

@@ -25,7 +25,8 @@ MISSED = (scheduling.ONCE, scheduling.ALL, scheduling.SKIP)
 OVERLAP = (scheduling.ALLOW, scheduling.SKIP, scheduling.QUEUE)
 # Of the options of a job, those that each job of a schedule can have: not when, or under which id it comes.
 JOB_OPTIONS = ("kind", "priority", "max_attempts", "result_ttl", "run_within", "start_within", "headers")
-_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{limits.SCHEDULE_NAME_CHARS_MAX - 1}}}")
+SCHEDULE_NAME = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{limits.SCHEDULE_NAME_CHARS_MAX - 1}}}"
+_NAME = re.compile(SCHEDULE_NAME)
 
 _decode_spec = msgspec.msgpack.Decoder(JobSpec).decode
 

@@ -21,6 +21,7 @@ from ..contract.operations import HISTORY_MAX, QUEUES_MAX, ROUTES, Query, Route
 from ..contract.schemas import Failure
 from ..core.state import STATES
 from ..model.included import INCLUDES
+from ..model.schedule import SCHEDULE_NAME
 from ..model.settings import NESTED, SETTINGS
 from ..model.validation import QUEUE_NAME
 
@@ -254,6 +255,9 @@ def _path_parameters(route: Route) -> list[Schema]:
         )
         form = {"type": "string", **_chars(ID_CHARS_MAX), "example": "order-7"}
         found.append({"name": "id", "in": "path", "required": True, "description": what, "schema": form})
+    if "{schedule}" in route.path:
+        name = {"type": "string", "pattern": f"^{SCHEDULE_NAME}$", "example": "nightly"}
+        found.append({"name": "schedule", "in": "path", "required": True, "schema": name})
     return found
 
 

@@ -61,4 +61,4 @@ def run_schedule(request: RequestContext) -> Accepted:
 
 
 def _name(request: RequestContext) -> Any:
-    return request.path["name"]
+    return request.path["schedule"]
