@@ -25,6 +25,7 @@ NAMES = (
     "bulk",
     "waiting",
     "limits",
+    "kinds",
     "pacer",
     "schedules",
     "archive",

@@ -31,22 +31,24 @@ def none_closed() -> AbstractContextManager[None]:
     return patched((Groups, "opens", _none_closed))
 
 
-def _waits_for_nobody(holds: dict[str, Hold], settings: QueueSettings, job: JobRecord, why: str) -> None:
-    return None
+def _waits_for_nobody(
+    holds: dict[str, Hold], settings: QueueSettings, job: JobRecord, why: str
+) -> dict[str, Hold]:
+    return holds
 
 
 def waits_for_nobody() -> AbstractContextManager[None]:
     """A group goes on while its job that failed waits."""
-    return patched((groups, "wait_for", _waits_for_nobody))
+    return patched((groups, "waiting_for", _waits_for_nobody))
 
 
-def _waits_for_ever(holds: dict[str, Hold], job: JobRecord) -> bool:
-    return False
+def _waits_for_ever(holds: dict[str, Hold], job: JobRecord) -> dict[str, Hold]:
+    return holds
 
 
 def waits_for_ever() -> AbstractContextManager[None]:
     """A group waits for a job that is there again, or over."""
-    return patched((groups, "let_go", _waits_for_ever))
+    return patched((groups, "not_for", _waits_for_ever))
 
 
 def _without_groups(jobs: Iterable[JobRecord]) -> Labels:
@@ -63,5 +65,9 @@ CONTROLS: tuple[Control, ...] = (
     Control("a group has its limit", none_closed, (in_runs("groups", "of group .* run"),)),
     Control("a group waits for its job", waits_for_nobody, (in_runs("groups", "waits for another"),)),
     Control("and goes on after it", waits_for_ever, (in_runs("groups", "could not be drained"),)),
-    Control("labels tell of groups", labels_without_groups, (in_runs("groups", "no head says so|drained"),)),
+    Control(
+        "labels tell of groups",
+        labels_without_groups,
+        (in_runs("groups", "no head says so|drained|before an older one"),),
+    ),
 )

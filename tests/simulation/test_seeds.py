@@ -41,6 +41,10 @@ SEEDS = [
     ("schedules", 0),
     ("schedules", 2),
     ("schedules mended", 1),
+    ("kinds", 1),
+    ("kinds", 3),
+    ("groups", 1),
+    ("groups", 3),
 ]
 
 
@@ -121,8 +125,13 @@ def test_runs_of_callers_replace_and_debounce_jobs_wherever_they_wait() -> None:
     assert {"ReplaceJobs QUEUED", "ReplaceJobs SCHEDULED", "ReplaceJobs RETRY"} <= total.codes.keys()
 
 
+def test_runs_of_groups_wait_for_them_and_find_what_may_start() -> None:
+    total = runs("groups", (2, 5))
+    assert {"ClaimJobs GRANTED", "ClaimJobs GROUPS_CLOSED"} <= total.codes.keys()
+
+
 def test_runs_of_loaders_fail_in_every_way_and_every_bulk_is_whole() -> None:
-    total = runs("loads", (1, 3, 11, 15, 34))
+    total = runs("loads", (1, 3, 4, 11, 15))
     assert total.bulks > 40
     assert {"attached", "repeated", "given up", "Throttled", "Unavailable"} <= total.loads.keys()
     assert {"AttachBulk QUEUED", "AttachBulk STALE"} <= total.codes.keys()

@@ -282,8 +282,9 @@ def _hold_groups(draft: Draft, settings: QueueSettings, op: ChangeSettings) -> b
                 holds[group] = after
     if len(holds) > max(limits.GROUP_HOLDS_MAX, len(draft.holds)):
         return False
-    draft.changed |= holds != draft.holds
-    draft.holds = holds
+    if holds != draft.holds:
+        draft.changed = True
+        draft.holds = holds
     return True
 
 

@@ -33,12 +33,19 @@ class ClaimSearch:
         self._draft = draft
         self._kinds = None if kinds is None else frozenset(kinds)
         self._gate = gate
-        self.groups = Groups(draft.settings, draft.leases, draft.holds)
+        self._groups: Groups | None = None
         self._count = count
         self._wanted: dict[frozenset[str], Wanted] = {}  # by the kinds that are closed
         self._barren: dict[
             int, frozenset[str]
         ] = {}  # priorities whose mixed lane has nothing while these are closed
+
+    @property
+    def groups(self) -> Groups:
+        """Which are closed. Only a mixed lane has any, so few claims ask."""
+        if self._groups is None:
+            self._groups = Groups(self._draft.settings, self._draft.leases, self._draft.holds)
+        return self._groups
 
     def next_lane(self) -> tuple[BacklogDraft | None, bool]:
         """The lane of the next job, which is ready in it; among kinds of one priority, the one whose job came first.
@@ -187,7 +194,8 @@ def has_claimable(state: State, kinds: Sequence[str] | None = None) -> bool:
     if gate is not None and gate.is_shut:
         return False
     asked = None if kinds is None else frozenset(kinds)
-    groups = Groups(state.settings, state.leases, state.holds)
+    mixed = any(lane.kind == MIXED for lane in state.lanes)
+    groups = Groups(state.settings, state.leases, state.holds) if mixed else None
     wanted = Wanted(asked, frozenset() if gate is None else gate.closed_kinds(), groups)
     return any(_is_claimable(lane, asked, wanted, gate) for lane in state.lanes)
 

@@ -164,7 +164,7 @@ class Draft:
         self.log = state.log
         self.pacer = state.pacer
         self.schedules = state.schedules
-        self.holds = dict(state.holds)
+        self.holds = state.holds
         self.starts = state.starts
         self.recorded = state.log.is_recorded_at(self.now)
         self.observed = context.observed or self.recorded
@@ -264,7 +264,8 @@ class Draft:
 
     def requeue(self, job: JobRecord) -> None:
         """Queue a job that was delayed or dead: in front, where its group has waited for it."""
-        if groups.let_go(self.holds, job):
+        holds, self.holds = self.holds, groups.not_for(self.holds, job)
+        if holds is not self.holds:
             self.queue_front(job)
         else:
             self.queue(job)
@@ -358,7 +359,7 @@ class Draft:
     def bury(self, job: JobRecord) -> None:
         """Make a job a dead letter. Its failure is told to the archive at once, not when the letter is let go."""
         self.counts["failed"] += 1
-        groups.wait_for(self.holds, self.settings, job, FAILED)
+        self.holds = groups.waiting_for(self.holds, self.settings, job, FAILED)
         if job.schedule:
             self.tally(job, -1)
         if job.key in self.result_ttls:  # from now on the job itself keeps it
@@ -395,7 +396,7 @@ class Draft:
             history = job.history
         if job.schedule and origin != FAILED:
             self.tally(job, -1)
-        groups.let_go(self.holds, job)
+        self.holds = groups.not_for(self.holds, job)
         ttl = self.result_ttls.pop(job.key, job.result_ttl_ms) if self.result_ttls else job.result_ttl_ms
         expires = self.now if state == FAILED else self.now + ttl
         row = FinishedJob(

@@ -35,6 +35,7 @@ from .state import (
     FAILING,
     KEYSUM_MASK,
     BodyRef,
+    Hold,
     JobRecord,
     Labels,
     Span,
@@ -135,6 +136,10 @@ class HeadEncoder:
     def __init__(self) -> None:
         self._finished = _Rows()
         self._tables = _Rows()
+        self._holds: tuple[dict[str, Hold], dict[str, Hold] | msgspec.Raw] = (
+            {},
+            {},
+        )  # the last ones, and encoded
 
     def encode(self, state: State) -> bytes:
         """The same bytes as ``encode_head``."""
@@ -143,8 +148,17 @@ class HeadEncoder:
                 state,
                 finished=self._finished.encode(state.finished),
                 tables=self._tables.encode(state.tables),
+                holds=self._held(state.holds),
             )
         )
+
+    def _held(self, holds: dict[str, Hold]) -> dict[str, Hold] | msgspec.Raw:
+        """Holds as they stand in the head; none of them stay away."""
+        known, field = self._holds
+        if holds is not known:
+            field = msgspec.Raw(encode(holds)) if holds else {}
+            self._holds = (holds, field)
+        return field
 
 
 class _Encoded(Struct, frozen=True):

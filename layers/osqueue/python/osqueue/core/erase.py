@@ -101,7 +101,8 @@ def erase(draft: Draft, op: EraseJobs) -> Outcome:
     log = blank_log(draft.log, keys)
     draft.changed |= log is not draft.log
     draft.log = log
-    draft.holds = {group: row for group, row in draft.holds.items() if row.key not in keys}
+    if any(row.key in keys for row in draft.holds.values()):
+        draft.holds = {group: row for group, row in draft.holds.items() if row.key not in keys}
     if op.again:
         draft.forgotten = draft.state.seq + 1
         draft.changed = True

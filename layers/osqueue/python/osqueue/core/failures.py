@@ -38,7 +38,7 @@ def settle_failure(
         base, cap = (draft.settings.of(job.kind, name) for name in ("backoff_base_ms", "backoff_cap_ms"))
         wait_ms = int(backoff_ms(base, cap, job.attempt) * share)
     draft.delay(replace(job, due_ms=draft.after(wait_ms)))
-    groups.wait_for(draft.holds, draft.settings, job, FAILING)
+    draft.holds = groups.waiting_for(draft.holds, draft.settings, job, FAILING)
     draft.count("retried")
     draft.event(job, PROCESSING, FAILING, cause, worker)
     return FAILING

@@ -35,7 +35,7 @@ class Groups:
         self._most = settings.group_running or limits.RUNNING_MAX
         self._running = Counter([lease.job.group for lease in leases.values() if lease.job.group])
         full = (group for group, count in self._running.items() if count >= self._most)
-        self.closed = {group_digest(group) for groups in (full, holds) for group in groups}
+        self.closed = _held(holds).union(map(group_digest, full)) if holds else set(map(group_digest, full))
         self.are_shut = len(holds) >= limits.GROUP_HOLDS_MAX  # so many are held that none may start anything
 
     def opens(self, group: bytes) -> bool:
@@ -55,30 +55,46 @@ def home_of(group: str, shards: int) -> int:
     return int.from_bytes(group_digest(group), "big") % max(1, shards)
 
 
+class _Remembered:
+    """The digests of the groups that were held last: most commits leave them as they are."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Mapping[str, Hold], set[bytes]] = ({}, set())
+
+    def of(self, holds: Mapping[str, Hold]) -> set[bytes]:
+        """Their digests."""
+        known, digests = self._last
+        if known is not holds:
+            digests = set(map(group_digest, holds))
+            self._last = (holds, digests)
+        return digests
+
+
+_held = _Remembered().of
+
+
 # ── Holds ────────────────────────────────────────────────────────────────────
 def is_ordered(settings: QueueSettings) -> bool:
     """Do jobs of one group run one after the other?"""
     return settings.group_running == 1
 
 
-def wait_for(holds: dict[str, Hold], settings: QueueSettings, job: JobRecord, why: str) -> None:
-    """Let a group wait for a job of it, where the queue says so."""
+def waiting_for(holds: dict[str, Hold], settings: QueueSettings, job: JobRecord, why: str) -> dict[str, Hold]:
+    """The holds when a job's group begins to wait for it, where the queue says so."""
+    if not job.group or not is_ordered(settings):
+        return holds
     waits = settings.group_on_dead == STOP if why == FAILED else settings.group_on_failure == HOLD
-    if job.group and waits and is_ordered(settings):
-        row = holds.get(job.group)
-        holds[job.group] = Hold(job.key, why, row is not None and row.paused)
+    row = holds.get(job.group)
+    return {**holds, job.group: Hold(job.key, why, row is not None and row.paused)} if waits else holds
 
 
-def let_go(holds: dict[str, Hold], job: JobRecord) -> bool:
-    """A group does not wait for this job of it any more. Did it?"""
+def not_for(holds: dict[str, Hold], job: JobRecord) -> dict[str, Hold]:
+    """The holds when no group waits for this job any more: the same ones, if none did."""
     row = holds.get(job.group) if job.group and holds else None
     if row is None or row.key != job.key:
-        return False
-    if row.paused:
-        holds[job.group] = Hold(paused=True)
-    else:
-        del holds[job.group]
-    return True
+        return holds
+    rest = {group: each for group, each in holds.items() if group != job.group}
+    return {**rest, job.group: Hold(paused=True)} if row.paused else rest
 
 
 def paused(row: Hold | None, wished: bool) -> Hold | None:

@@ -360,7 +360,7 @@ def _release(draft: Draft, held: LeaseRef, op: ReleaseJobs) -> Code:
         due = max(due, draft.after(op.pause_ms))
     if due > draft.now:
         draft.delay(replace(job, due_ms=due))
-        groups.wait_for(draft.holds, draft.settings, job, SCHEDULED)
+        draft.holds = groups.waiting_for(draft.holds, draft.settings, job, SCHEDULED)
         draft.event(job, PROCESSING, SCHEDULED, "release", lease.worker)
     else:
         draft.queue_front(job)
