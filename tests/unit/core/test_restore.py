@@ -191,6 +191,19 @@ def test_a_rate_begins_with_an_empty_bucket_since_nobody_knows_what_started(shar
     assert len(shard.claim(9)) == 1
 
 
+def test_no_group_waits_for_a_job_that_may_be_over_and_paused_ones_stay_so(shard: Any) -> None:
+    (key,) = shard.enqueue(group="a")
+    (lease,) = shard.claim()
+    shard.apply(FailJobs((FailedAttempt(key, lease.token, "x", retry_ms=60_000),)))
+    (other,) = shard.enqueue(group="a")
+    shard.apply(ChangeSettings(groups=(("b", True),)))
+    shard.enqueue(group="b")
+    backup = shard.state
+    assert backup.holds.keys() == {"a", "b"}
+    bring_back(shard, backup, endings={key: ended(CANCELLED, 1)})
+    assert [each.job.key for each in shard.claim(5)] == [other]
+
+
 def test_no_request_of_the_old_life_is_ever_applied(shard: Any) -> None:
     shard.enqueue(2)
     backup = shard.state

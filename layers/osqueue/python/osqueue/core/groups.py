@@ -102,3 +102,8 @@ def paused(row: Hold | None, wished: bool) -> Hold | None:
     if wished:
         return replace(row or Hold(), paused=True)
     return replace(row, paused=False) if row is not None and row.why not in ("", FAILED) else None
+
+
+def of_a_new_life(holds: dict[str, Hold]) -> dict[str, Hold]:
+    """The holds of a restored head. A job that a group waited for may be over by now, so none waits for one."""
+    return {group: Hold(paused=True) for group, row in holds.items() if row.paused}

@@ -24,7 +24,7 @@ from collections.abc import Set as AbstractSet
 from msgspec import Struct
 from msgspec.structs import replace
 
-from . import event_log, pauses, rates, scheduling, spill, tables, timers
+from . import event_log, groups, pauses, rates, scheduling, spill, tables, timers
 from .audit import live_keysum, spans_of
 from .context import ReductionContext, StagedObject
 from .draft import Draft
@@ -325,6 +325,7 @@ def _sifted(
         schedules=scheduling.of_a_new_life(
             backup.schedules, sieve.living, evidence.gone, min(backup.now_ms, life.now_ms)
         ),
+        holds=groups.of_a_new_life(backup.holds),
         starts=rates.spent(backup.settings, life.now_ms),
     )
 
