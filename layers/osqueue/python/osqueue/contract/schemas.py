@@ -123,7 +123,9 @@ class Leases(ResponseBody, frozen=True, kw_only=True):
     """The jobs leased; none, and why, and in how many seconds something may start."""
 
     jobs: list[Leased]
-    reason: str | None = None  # "empty", "paused", "rate_limited", "running_limit" or "in_flight_limit"
+    reason: str | None = (
+        None  # "empty", "paused", "rate_limited", "running_limit", "in_flight_limit" or "groups_closed"
+    )
     retry_after: float | None = None
     scope: str | None = None  # of "paused", "rate_limited": "queue", or "kind": other kinds may start
 

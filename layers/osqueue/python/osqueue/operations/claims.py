@@ -77,6 +77,7 @@ REASONS = {  # why a claim is empty, and what is closed
     Code.KINDS_RATE_LIMITED: ("rate_limited", "kind"),
     Code.RUNNING_LIMIT: ("running_limit", None),
     Code.IN_FLIGHT_LIMIT: ("in_flight_limit", None),
+    Code.GROUPS_CLOSED: ("groups_closed", None),
 }
 
 

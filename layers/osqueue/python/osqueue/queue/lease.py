@@ -22,7 +22,9 @@ R = TypeVar("R")
 class ClaimedLeases(list[R]):
     """The leases of one claim. When there are none, ``reason`` says why, and ``retry_after`` when to ask again."""
 
-    reason: str | None = None  # "empty", "paused", "rate_limited", "running_limit" or "in_flight_limit"
+    reason: str | None = (
+        None  # "empty", "paused", "rate_limited", "running_limit", "in_flight_limit" or "groups_closed"
+    )
     retry_after: float | None = None  # seconds; None: nobody knows, since it is not for time alone to say
     scope: str | None = None  # of "paused", "rate_limited": "queue", or "kind": other kinds may start
 

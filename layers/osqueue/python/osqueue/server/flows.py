@@ -6,7 +6,7 @@ go into one commit, and no more is leased than one answer holds.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import repeat
 from zlib import crc32
@@ -21,6 +21,7 @@ from ..contract.error_codes import JobIdTaken, TooLarge
 from ..contract.functions import PAYLOAD_BYTES_MAX
 from ..contract.operations import QUEUES
 from ..contract.schemas import EncodedContent, NewJob
+from ..core.groups import home_of
 from ..core.job_ops import AbortJobs, Completion, FailedAttempt, FailJobs, JobSpec, LeaseRef, ReleaseJobs
 from ..core.ops import Code, Op
 from ..core.state import COMPLETED, PROCESSING, BodyRef, FinishedJob, LeaseRecord, State, content_bytes
@@ -28,7 +29,7 @@ from ..core.weights import headers_weight
 from ..errors import NotFound, OsqueueError, Rejected, Unavailable
 from ..model.job import Done, Enqueued
 from ..model.job_options import columns_asked
-from ..model.keys import is_key, job_id, key_like, key_of
+from ..model.keys import is_key, job_id, key_like, key_of, shard_of
 from ..model.unique import DEBOUNCE
 from ..objects import finished_tables, segments
 from ..objects.layout import read_state, root_of
@@ -114,10 +115,12 @@ class ServerFlows(EmbeddedFlows):
         # A key's last byte is a turn of its client's: it fills the shards evenly, and a repeat finds the same one.
         shard = self.next_of(count) if first is None else first[15] % count
         spare = iter(self.keys.draw(shard, len(items)))
+        groups = [None if each.job is None else each.job.group for each in items]
+        spread = (yield from self.group_shards()) if any(groups) else 0
         results: list[Enqueued | None] = []
         news: list[JobSpec] = []
         seen: set[bytes] = set()
-        for each, key in zip(items, keys, strict=True):
+        for each, key, group in zip(items, keys, groups, strict=True):
             try:
                 if isinstance(key, OsqueueError):
                     raise each.error or key
@@ -127,13 +130,29 @@ class ServerFlows(EmbeddedFlows):
                         field="job_id",
                     )
                 seen.update(() if key is None else (key[:15],))
-                new = _new(each, next(spare) if key is None else key[:15] + bytes((shard,)))
+                home = bytes((home_of(group, spread) if group else shard,))
+                new = _new(each, (next(spare) if key is None else key)[:15] + home)
                 news.append(new if key is None else replace(new, seen=KEYED))
                 results.append(None)
             except OsqueueError as error:
                 results.append(Enqueued("rejected", None, error=error))
-        done = iter((yield from self._accepted(news, shard)) if news else ())
+        done = iter((yield from self._accepted_by_home(news)))
         return [refused or next(done) for refused in results]
+
+    def _accepted_by_home(self, news: list[JobSpec]) -> QueueFlow[list[Enqueued]]:
+        """Commit each job to the shard that its key names; in the order of the jobs."""
+        homes: dict[int, list[JobSpec]] = {}
+        for new in news:
+            homes.setdefault(shard_of(new.key), []).append(new)
+        found: dict[int, Iterator[Enqueued]] = {}
+        for home, mine in homes.items():
+            try:
+                found[home] = iter((yield from self._accepted(mine, home)))
+            except OsqueueError as error:
+                if not found:
+                    raise
+                found[home] = repeat(Enqueued("rejected", None, error=error))  # others are in the queue
+        return [next(found[shard_of(new.key)]) for new in news]
 
     def _accepted(self, news: list[JobSpec], shard: int) -> QueueFlow[list[Enqueued]]:
         if any(new.client_id is not None for new in news):
