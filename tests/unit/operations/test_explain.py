@@ -141,3 +141,63 @@ def test_priorities_and_kinds_count_for_how_long_the_queue_is(q: Queue[Any]) -> 
     mine = q.enqueue_many([{"payload": 1, "kind": "mine"} for _ in range(2)])[1]
     q.enqueue_many([{"payload": 1, "kind": "other"} for _ in range(5)])
     assert "behind about 6 jobs" in q.why(str(mine.job_id))
+
+
+# ── Groups ───────────────────────────────────────────────────────────────────
+@pytest.fixture
+def behind(q: Queue[Any]) -> str:
+    """The second job of a group; its id."""
+    q.enqueue(1, group="order-42")
+    return str(q.enqueue(2, group="order-42").job_id)
+
+
+def test_a_job_whose_group_is_busy_says_with_what(q: Queue[Any], behind: str) -> None:
+    (lease,) = q.claim(worker="w3")
+    told = q.why(behind)
+    assert f"its group 'order-42' is at 1 of 1: job {lease.job_id} runs since " in told
+    assert "(worker w3)" in told
+    assert "next: one more starts when one of them ends" in told
+
+
+def test_and_for_which_failed_job_it_waits(q: Queue[Any], behind: str) -> None:
+    (lease,) = q.claim()
+    lease.fail("x", retry_in=60)
+    told = q.why(behind)
+    assert f"its group 'order-42' waits for job {lease.job_id}, which failed and is tried again 20" in told
+    assert "(in 60 s)" in told
+
+
+def test_and_for_which_job_that_was_put_off(q: Queue[Any], behind: str) -> None:
+    (lease,) = q.claim()
+    lease.release(delay=60)
+    assert f"waits for job {lease.job_id}, which was put off 20" in q.why(behind)
+
+
+def test_and_which_dead_letter_stopped_it(q: Queue[Any], behind: str) -> None:
+    q.configure(group_on_dead="stop")
+    (lease,) = q.claim()
+    lease.fail("x", retry=False)
+    told = q.why(behind)
+    assert f"its group 'order-42' was stopped by dead letter {lease.job_id}" in told
+    assert (
+        "next: redrive it, or resume the group ('osqueue queue resume ADDRESS mail --group order-42')" in told
+    )
+
+
+def test_and_that_it_is_paused(q: Queue[Any], behind: str) -> None:
+    q.pause(group="order-42")
+    told = q.why(behind)
+    assert "its group 'order-42' is paused" in told
+    assert "'osqueue queue resume ADDRESS mail --group order-42'" in told
+
+
+def test_and_that_too_many_groups_are_held(
+    q: Queue[Any], behind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q.pause(group="another")
+    monkeypatch.setattr("osqueue.limits.GROUP_HOLDS_MAX", 1)
+    assert "too many groups of its shard are held (1)" in q.why(behind)
+
+
+def test_of_a_group_that_may_start_nothing_is_said(q: Queue[Any], behind: str) -> None:
+    assert "group" not in q.why(behind)

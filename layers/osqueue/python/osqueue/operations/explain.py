@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from shlex import quote
 
 from msgspec.structs import replace
 
@@ -19,6 +20,8 @@ from ..core.scheduling import find
 from ..core.state import (
     CANCELLED,
     COMPLETED,
+    FAILED,
+    FAILING,
     QUEUED,
     Backlog,
     JobRecord,
@@ -176,7 +179,7 @@ def _standing(queue: str, found: LocatedJob, settings: QueueSettings, now_ms: in
         queue,
         paused=settings.paused,
         paused_until=moment(settings.paused_until_ms) if settings.paused_until_ms else None,
-        held=_held(state, at.job.kind, now_ms) if at.state == QUEUED else "",
+        held=_held(queue, state, at.job, now_ms) if at.state == QUEUED else "",
         aged=_aged(at.job, settings, now_ms) if at.state == QUEUED else "",
         ahead=ahead_of(found.state, at) if at.state == QUEUED else None,
         dead_ttl=settings.dead_ttl_ms / 1000,
@@ -209,7 +212,43 @@ def _named(kind: str) -> str:
     return f"kind {kind}" if kind else "the kind without a name"
 
 
-def _held(state: State, kind: str, now_ms: int) -> str:
+def _held(queue: str, state: State, job: JobRecord, now_ms: int) -> str:
+    """Why a job does not start now, and what lets it; "" where nothing holds it."""
+    return _kind_held(state, job.kind, now_ms) or (
+        _group_held(queue, state, job, now_ms) if job.group else ""
+    )
+
+
+def _group_held(queue: str, state: State, job: JobRecord, now_ms: int) -> str:
+    """The same of the group of a job."""
+    name, hold = f"its group {job.group!r}", state.holds.get(job.group)
+    resume = f"osqueue queue resume ADDRESS {queue} --group {quote(job.group)}"
+    if hold is not None and hold.paused:
+        return f"{name} is paused; nothing of it is handed out until somebody resumes it ({resume!r})"
+    if hold is not None and hold.why == FAILED:
+        redrive = f"redrive it, or resume the group ({resume!r})"
+        return f"{name} was stopped by dead letter {job_id(hold.key)}; {redrive}"
+    if hold is not None:
+        failed = "failed and is tried again" if hold.why == FAILING else "was put off"
+        due = next((each.due_ms for each in state.delayed.jobs if each.key == hold.key), 0)
+        at = f" {when(moment(due), moment(now_ms))}" if due else ""
+        return (
+            f"{name} waits for job {job_id(hold.key)}, which {failed}{at}; it goes on when that job has ended"
+        )
+    mine = [lease for lease in state.leases.values() if lease.job.group == job.group]
+    most = state.settings.group_running
+    if most and len(mine) >= most:
+        first = min(mine, key=lambda lease: lease.started_ms)
+        runs = (
+            f"job {job_id(first.job.key)} runs since {iso(moment(first.started_ms))} (worker {first.worker})"
+        )
+        return f"{name} is at {len(mine):,} of {most:,}: {runs}; one more starts when one of them ends"
+    if len(state.holds) >= limits.GROUP_HOLDS_MAX:
+        return f"too many groups of its shard are held ({len(state.holds):,}); resume some, or redrive dead letters"
+    return ""
+
+
+def _kind_held(state: State, kind: str, now_ms: int) -> str:
     """Why no job of a kind starts now, and what lets one start; "" where nothing holds it."""
     gate = gate_of(state.settings, state.leases, state.starts, max(now_ms, state.now_ms))
     if gate is None or gate.room_for(kind) > 0:
