@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from osqueue import Queue, Throttled, Unavailable, limits
+from osqueue import Queue, Rejected, Throttled, Unavailable, limits
 from osqueue.bulk.writer import BulkPlan, BulkWriter, StagedJobs
 from osqueue.clock import Machine
 from osqueue.core.encoding import encode_segment, staged_name
@@ -249,3 +249,18 @@ def test_nothing_staged_enqueues_nothing() -> None:
     assert bulks.attach([], "empty").jobs == 0
     assert bulks.attach([stage(bulks, 5)], "empty").repeated
     assert waiting(store) == 0
+
+
+def test_a_group_is_staged_at_home_or_refused_by_name() -> None:
+    store = MemoryStore()
+    queue: Queue[Any] = Queue(store, "q")
+    bulks = BulkWriter(store, "q")
+    stager = bulks.stager(bulks.plan(), 0)
+    (key,) = stager.keys(1)
+    with pytest.raises(Rejected, match=r"^group: 'a' is not at home in shard 0.*--group-shards 1"):
+        stager.add([JobSpec(key, b"1", group="a")])
+    queue.configure(group_shards=1)
+    stager = bulks.stager(bulks.plan(), 0)
+    stager.add([JobSpec(key, b"1", group="a") for key in stager.keys(2)])
+    bulks.attach([stager.finish()], "b")
+    assert len(queue.claim(5)) == 1

@@ -29,12 +29,13 @@ from ..commit.writer import ShardWriter
 from ..core.context import ReductionContext
 from ..core.draft import due_order
 from ..core.encoding import born_of, decode_blocks, encode_segment
+from ..core.groups import home_of
 from ..core.job_ops import AttachBulk, AttachSpans, JobSpec
 from ..core.ops import Code, Request
 from ..core.queue_ops import LOOK_AGAIN
 from ..core.reduce import reduce
 from ..core.state import JobRecord, QueueSettings, Span, State
-from ..errors import Throttled, Unavailable
+from ..errors import Rejected, Throttled, Unavailable, shown
 from ..model.keys import KeySource
 from ..model.validation import queue_name, text
 from ..objects.layout import read_state, register, root_of, unavailable
@@ -85,6 +86,7 @@ class StagerFlows:
 
     def __init__(self, machine: Machine, plan: BulkPlan, shard: int) -> None:
         self._shard = shard
+        self._group_shards = plan.settings.group_shards
         self._keys = KeySource(machine)
         self._stage = StagingArea(root_of(plan.queue, shard), plan.born[shard], machine)
         self._bulk = SegmentBuilder(self._stage, plan.now_ms, plan.latest_ms, plan.settings)
@@ -96,6 +98,8 @@ class StagerFlows:
 
     def add(self, jobs: Sequence[JobSpec]) -> Flow[None]:
         """Take jobs in. Their payloads are bytes; large ones are put into objects of their own."""
+        for job in jobs:
+            self._check_home(job.group)
         payloads: list[bytes] = [each.payload for each in jobs]  # type: ignore[misc]
         placed = yield from self._stage.bodies(payloads)
         yield from self._bulk.add(
@@ -105,6 +109,16 @@ class StagerFlows:
             ]
         )
         self._jobs += len(jobs)
+
+    def _check_home(self, group: str) -> None:
+        """Raises Rejected for a group that is not at home in this shard: its order and its limit would not hold."""
+        if group and not (self._group_shards and home_of(group, self._group_shards) == self._shard):
+            raise Rejected(
+                f"group: {shown(group)} is not at home in shard {self._shard}. Bulks are staged shard by shard: enqueue"
+                " jobs of groups with enqueue_many, or load them into a queue of one shard after 'osqueue queue"
+                " configure ADDRESS QUEUE --group-shards 1'.",
+                field="group",
+            )
 
     def finish(self) -> Flow[StagedJobs]:
         """Write what is left; what to hand to ``attach``."""
