@@ -40,7 +40,7 @@ HEAVY = {
     "urllib3",
 }
 # How many modules a handler may load beside those that Powertools' logger and metrics load.
-MODULES_MAX = 179
+MODULES_MAX = 180
 
 LOAD = """
 import importlib, importlib.util, json, sys

@@ -21,6 +21,8 @@ import math
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, islice
+from operator import is_
 from typing import TypeVar
 
 import msgspec
@@ -38,6 +40,7 @@ from .state import (
     Hold,
     JobRecord,
     Labels,
+    Lane,
     Span,
     State,
     StoredRow,
@@ -53,6 +56,7 @@ _HEADER = struct.Struct(">4sHI")
 _LENGTH = struct.Struct(">I")
 _COMMIT_BYTES = 16
 FRAME_BYTES = _HEADER.size  # what a frame adds
+WINDOW_MIN = 16  # jobs; of fewer it costs more to look what stayed
 BLOCKS_UNLABELLED_MAX = 2  # of so many it costs no more to read them than to read what is in them
 
 encode = msgspec.msgpack.Encoder().encode
@@ -136,21 +140,34 @@ class HeadEncoder:
     def __init__(self) -> None:
         self._finished = _Rows()
         self._tables = _Rows()
-        self._holds: tuple[dict[str, Hold], dict[str, Hold] | msgspec.Raw] = (
-            {},
-            {},
-        )  # the last ones, and encoded
+        self._windows: dict[tuple[int, str], _Window] = {}  # of lanes
+        self._holds: tuple[dict[str, Hold], dict[str, Hold] | msgspec.Raw] = ({}, {})  # the last, and encoded
 
     def encode(self, state: State) -> bytes:
         """The same bytes as ``encode_head``."""
         return encode_head(
             replace(
                 state,
+                lanes=self._lanes(state.lanes),
                 finished=self._finished.encode(state.finished),
                 tables=self._tables.encode(state.tables),
                 holds=self._held(state.holds),
             )
         )
+
+    def _lanes(self, lanes: tuple[Lane, ...]) -> tuple[Lane, ...]:
+        """Lanes as they stand in the head."""
+        windows: dict[tuple[int, str], _Window] = {}
+        found: list[Lane] = []
+        for lane in lanes:
+            place, backlog = (lane.priority, lane.kind), lane.backlog
+            if len(backlog.ready) >= WINDOW_MIN:
+                windows[place] = window = _slid(self._windows.get(place), backlog.ready)
+                backlog = replace(backlog, ready=window.field)
+                lane = Lane(lane.priority, lane.kind, backlog)
+            found.append(lane)
+        self._windows = windows
+        return tuple(found)
 
     def _held(self, holds: dict[str, Hold]) -> dict[str, Hold] | msgspec.Raw:
         """Holds as they stand in the head; none of them stay away."""
@@ -186,6 +203,39 @@ class _Rows:
         # In one step: a thread may be interrupted anywhere, and half of this would be written as the next head.
         self._last = _Encoded(rows, items, field)
         return field
+
+
+class _Window(Struct, frozen=True):
+    """The window of a lane as it was encoded last: it loses jobs at the front, and gets some at the end."""
+
+    rows: tuple[JobRecord, ...]
+    field: msgspec.Raw  # as it stands in the head
+    items: bytes = b""  # its jobs, one after the other, and where each of them begins; not before it slides
+    starts: tuple[int, ...] = ()
+
+
+def _slid(last: _Window | None, rows: tuple[JobRecord, ...]) -> _Window:
+    """A window that may be the last one, or what is left of it and some more."""
+    if last is not None and rows is last.rows:
+        return last
+    first = rows[0]
+    gone = None if last is None else next((at for at, row in enumerate(last.rows) if row is first), None)
+    if last is None or gone is None:
+        return _Window(rows, msgspec.Raw(encode(rows)))
+    kept = min(len(last.rows) - gone, len(rows))
+    if not all(map(is_, islice(last.rows, gone, gone + kept), rows)):
+        return _Window(rows, msgspec.Raw(encode(rows)))
+    if last.starts:
+        begin, end = last.starts[gone], last.starts[gone + kept]
+        fresh = [encode(row) for row in rows[kept:]]
+        items = last.items[begin:end] + b"".join(fresh)
+        starts = [at - begin for at in last.starts[gone : gone + kept]]
+        starts.extend(accumulate(map(len, fresh), initial=end - begin))
+    else:
+        each = [encode(row) for row in rows]
+        items = b"".join(each)
+        starts = list(accumulate(map(len, each), initial=0))
+    return _Window(rows, msgspec.Raw(_array(len(rows), items)), items, tuple(starts))
 
 
 def removal_mark(commit: bytes) -> bytes:
@@ -321,7 +371,7 @@ def _array(count: int, rows: bytes) -> bytes:
     """The same, its length in as few bytes as hold it."""
     if count < 16:
         return bytes((0x90 | count,)) + rows
-    return (b"\xdc" + count.to_bytes(2, "big") if count < 1 << 16 else b"\xdd" + _LENGTH.pack(count)) + rows
+    return (b"\xdc" + count.to_bytes(2, "big") if count < 1 << 16 else b"\xdd" + pack_length(count)) + rows
 
 
 def _bare(rows: Sequence[StoredRow]) -> bytes:
