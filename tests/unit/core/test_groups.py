@@ -85,6 +85,14 @@ def test_one_job_of_a_group_runs_at_a_time_and_in_order(shard: Shard) -> None:
     assert keys_of(shard.claim(10)) == [first[1]]
 
 
+def test_a_claim_of_what_is_not_there_is_empty_whatever_runs(small: None, shard: Shard) -> None:
+    """The labels of an index of many kinds tell nothing: that is no reason to speak of groups."""
+    for at in range(400):
+        shard.enqueue(kind=f"k{at % 40}")
+    shard.claim()
+    assert shard.apply(ClaimJobs(1, "w", 30_000, ("none",)))[0].code == Code.EMPTY
+
+
 def test_jobs_without_a_group_know_no_limit(shard: Shard) -> None:
     shard.enqueue(2, group="a")
     shard.enqueue(5)

@@ -18,7 +18,7 @@ from .job_ops import ClaimJobs
 from .labels import holds_kind, may_hold
 from .mixed import MixedDraft, Wanted
 from .ops import Request
-from .state import MIXED, Lane, State
+from .state import MIXED, Labels, Lane, State
 from .weights import LEASE_WEIGHT_MIN
 
 BARREN = "barren"  # a mixed lane has nothing that is wanted
@@ -124,16 +124,21 @@ class ClaimSearch:
         return frozenset(own if self._gate is None else [*own, *self._gate.closed_kinds()])
 
     def waits_for_groups(self) -> bool:
-        """Would it find some if all groups were open?"""
-        lanes = [(*place, lane) for place, lane in self._draft.lanes.items() if lane.mixed and lane]
+        """Do jobs wait that it would take if their groups were open, as far as the head tells?"""
+        if not self._draft.leases and not self._draft.holds:
+            return False
         return any(
-            _is_claimable(
-                Lane(priority, kind, lane.freeze()),
-                self._kinds,
-                Wanted(self._kinds, self._closed(priority)),
-                self._gate,
-            )
-            for priority, kind, lane in lanes
+            self._waits_in(lane, Wanted(self._kinds, self._closed(priority)))
+            for (priority, _), lane in self._draft.lanes.items()
+            if lane.mixed and lane
+        )
+
+    def _waits_in(self, lane: BacklogDraft, wanted: Wanted) -> bool:
+        return any(
+            job.group and wanted.takes(job) for jobs in (lane.ready, lane.tail) for job in jobs
+        ) or any(
+            span.labels is not None and may_hold(Labels(pairs=span.labels.pairs), wanted)
+            for span in lane.spans
         )
 
     def kinds_waiting(self) -> set[str]:
