@@ -93,6 +93,7 @@ def _jobs(
         "started_at": _moments(started),
         "finished_at": _moments([each.finished_ms for each in records]),
         "attempt": [each.attempt for each in records],
+        "replaced": [each.replaced for each in records],
         "redriven": [len(mine) < len(record.attempts) for record, mine in told],
         "wait_ms": [
             max(start - since, 0) if known and start is not None else None

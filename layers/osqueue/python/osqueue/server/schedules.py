@@ -11,6 +11,7 @@ from ..contract.schemas import Accepted, EncodedContent
 from ..errors import NotFound
 from ..model.job_options import OPTIONS
 from ..model.schedule import Schedule, schedule_row
+from .answers import StatusAnswer
 from .request import RequestContext
 
 NOTHING = EncodedContent(b"null", CODEC)  # the payload where none is given
@@ -47,10 +48,11 @@ def change_schedule(request: RequestContext) -> Schedule:
     return request.run(request.warm.steering.pause_schedule(_name(request), body.paused))
 
 
-def delete_schedule(request: RequestContext) -> None:
+def delete_schedule(request: RequestContext) -> StatusAnswer:
     """Remove one."""
     if not request.run(request.warm.steering.unschedule(_name(request))):
         raise NotFound(f"schedule {_name(request)}: there is none of this name.")
+    return StatusAnswer(204)
 
 
 def run_schedule(request: RequestContext) -> Accepted:
