@@ -174,7 +174,7 @@ def _check_policy(old: ScheduleRow, row: ScheduleRow, now_ms: int, made: list[in
             raise Violation(f"schedule {row.name!r} is paused, and ticked")
         return
     if row.next_ms and row.next_ms <= now_ms:
-        return  # no lane for its jobs: it is due again at the next commit
+        return  # others made as many as one commit may: it is due again at the next
     most = limits.TICKS_MADE_MAX if old.missed == scheduling.ALL else 1
     told = crontab.ticks(old.cron, old.zone, old.every_ms, old.last_ms, now_ms, most)
     assert told is not None
