@@ -224,8 +224,15 @@ def _range(field: DescribedField) -> str:
         return f"a mapping of up to {about.max_length} kinds to `Kind(…)`, or to None"
     if field.type is Unique:
         return "a [`Unique`](unique-jobs.md), or a mapping of its fields"
+    if field.type is list:
+        most = f"{limits.FOLLOW_UPS_BYTES_MAX:,} bytes together"
+        return f"up to {about.max_length} [`Next(…)`](follow-ups.md), or mappings of their fields, {most}"
+    if field.name == "batch":
+        return "the id of a [batch](follow-ups.md#batches)"
     if field.name == "groups":
-        return f"a mapping of up to {about.max_length:,} groups to `Group(paused=…)`"
+        return (
+            f"a mapping of up to {about.max_length:,} groups to `Group(paused=…, running=…, rate=…, burst=…)`"
+        )
     if about.pattern is not None and field.type is str:
         return " or ".join(f"`{word}`" for word in about.pattern.strip("^$()").split("|"))
     if field.type is dict:

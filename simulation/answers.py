@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from osqueue import limits
+from osqueue.core.drop_rules import preview
 from osqueue.core.encoding import born_of
 from osqueue.core.gate import gate_of
 from osqueue.core.groups import Groups
@@ -25,7 +26,9 @@ from osqueue.core.job_ops import (
 )
 from osqueue.core.labels import group_digest
 from osqueue.core.ops import Code, Identity, Op, Outcome
-from osqueue.core.queue_ops import ChangeSettings
+from osqueue.core.queue_ops import CancelJobs, ChangeSettings
+from osqueue.core.rows import BodyRef, StoredContent
+from osqueue.core.settings import QueueSettings
 from osqueue.core.state import (
     COMPLETED,
     FAILED,
@@ -35,10 +38,7 @@ from osqueue.core.state import (
     QUEUED,
     SCHEDULED,
     UPDATED,
-    BodyRef,
-    QueueSettings,
     State,
-    StoredContent,
     Transition,
 )
 from osqueue.errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable, Unknown
@@ -156,6 +156,8 @@ def _unwritten(
 
 
 def _of_nothing(op: Op, told: Outcome) -> bool:
+    if isinstance(op, CancelJobs):
+        return not any(count for _, count in told.runs)
     refusals = (Code.EMPTY, Code.LEASE_LOST, Code.NOT_FOUND, Code.OK, Code.STALE, Code.RETRY)
     return all(code in refusals for code, _ in told.runs)
 
@@ -184,8 +186,13 @@ def _explained(state: State, library: SegmentCache, op: Op, told: Outcome) -> bo
             return _cancel_explained(state, places(state, library.past()), op, told.code)
         case RunJobNow():
             return _run_now_explained(places(state, library.past()).get(op.key), op, told.code)
+        case CancelJobs():
+            if told.code == Code.CROWDED:
+                return len(state.drops.rules) >= limits.DROP_RULES_MAX
+            (_, cancelled), (_, asked), (_, waiting) = told.runs
+            return (cancelled, waiting) == (0, 0) and preview(state, op) == (0, asked, 0)
         case ChangeSettings():
-            known = [name for name in QueueSettings.__struct_fields__ if name != "kinds"]
+            known = [name for name in QueueSettings.__struct_fields__ if name not in ("kinds", "overrides")]
             wished = {name: getattr(op, name) for name in known}
             has = {name: getattr(state.settings, name) for name in wished}
             if (wished["paused_until_ms"] or 0) < 0:  # for so long from a time that nobody wrote down
@@ -227,9 +234,9 @@ def _claim_explained(state: State, library: SegmentCache, op: ClaimJobs, code: C
         )  # as time goes by a rate opens what then something else holds
     if code == Code.IN_FLIGHT_LIMIT:
         return bool(state.leases)
-    if code not in (Code.EMPTY, Code.GROUPS_CLOSED) or state.settings.paused:
+    if code not in (Code.EMPTY, Code.GROUPS_CLOSED, Code.GROUP_LIMIT) or state.settings.paused:
         return False
-    groups = Groups(state.settings, state.leases, state.holds)
+    groups = Groups(state.settings, state.leases, state.holds, state.starts, state.now_ms)
     return all(
         job.key in gone
         or (gate is not None and gate.room_for(job.kind) <= 0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, TypeVar
@@ -12,8 +10,7 @@ from msgspec import json
 from msgspec.structs import replace
 
 from osqueue import limits
-from osqueue.commit import protocol
-from osqueue.commit.effects import AwaitNews, Flow, QueueEffect, QueueFlow, RemoteRequest, Sleep, Submit
+from osqueue.commit.effects import Flow, QueueFlow, Sleep
 from osqueue.core.job_ops import (
     AbortJobs,
     CancelJob,
@@ -32,11 +29,18 @@ from osqueue.core.job_ops import (
     SpanSwap,
 )
 from osqueue.core.ops import Code, Op
-from osqueue.core.queue_ops import ChangeSettings, RedriveJobs, RunTimers
-from osqueue.core.state import BodyRef, LeaseRecord, State, StoredContent
+from osqueue.core.queue_ops import (
+    AS_THE_QUEUE,
+    ChangeBatch,
+    ChangeSettings,
+    GroupChange,
+    RedriveJobs,
+    RunTimers,
+)
+from osqueue.core.rows import BodyRef, StoredContent
+from osqueue.core.state import LeaseRecord
 from osqueue.errors import (
     Damaged,
-    NewerFormat,
     NotFound,
     OsqueueError,
     Throttled,
@@ -45,133 +49,24 @@ from osqueue.errors import (
     Unknown,
 )
 from osqueue.maintenance.reaper import Reaper
-from osqueue.model.codecs import JSON, Codec
 from osqueue.model.reports import ReapReport as Reaped
 from osqueue.objects import segment_rewrite, segments
 from osqueue.objects.staging import SegmentBuilder, StagingArea
-from osqueue.operations.admin import AdminFlows
-from osqueue.operations.context import Writers
-from osqueue.operations.flows import EmbeddedFlows
-from osqueue.operations.waiters import board_of
 
-from . import answers
+from .following import some_batch, some_follow_ups
 from .grouping import some_group
-from .invariants import Invariants
-from .ledger import ClientCall, Ledger, Violation, WatchedWriter
-from .machine import VirtualMachine, source
+from .ledger import Violation
+from .program import Program
 from .secrecy import secret_of
 from .time_limits import limits_of, of_a_kind
-from .world import World
 
 R = TypeVar("R")
-KINDS = ("", "mail")
 PRIORITIES = (3, 5)
-TIMEOUTS_SECONDS = (2.0, 25.0, 25.0, 600.0)
 STALLS_SECONDS = (0.0, 1.0, 8.0, 20.0)  # of a worker between staging its results and completing
 
 
-class AllFlows(EmbeddedFlows, AdminFlows):
-    """All flows of one queue."""
-
-
-class Outdated(Exception):
-    """The queue speaks a newer format; this client stops, as it should."""
-
-
-class SharedKeys:
-    """What the clients of a run know of each other's jobs: the keys, so that somebody can cancel them."""
-
-    def __init__(self) -> None:
-        self.keys: list[bytes] = []
-        self.producing = 0  # producers that have not finished
-        self.passes = 0  # of reapers, ended well
-        self.reaped = Reaped()  # what they did
-        self.troubles: Counter[str] = Counter()  # what kept others from it
-        self.asked: Counter[str] = Counter()  # calls of callers, and how they were answered
-
-
-class Client:
-    """One writer and the dice of whoever holds it."""
-
-    def __init__(
-        self,
-        world: World,
-        ledger: Ledger,
-        invariants: Invariants,
-        book: SharedKeys,
-        name: str,
-        writer: WatchedWriter,
-        shard: int = 0,
-    ) -> None:
-        self.shard = shard
-        self.world = world
-        self.ledger = ledger
-        self.invariants = invariants
-        self.book = book
-        self.name = name
-        self.writer = writer
-        assert isinstance(writer.machine, VirtualMachine)
-        self.machine = writer.machine
-        writer.spoken = ledger.machines
-        self.dice = source(world.seed, "client", name)
-        self.produces = False  # the run lasts until every producer is done
-        self.time_limits = 0.0  # share of its jobs that have some
-        self.uniques = 0.0  # share of its calls under ids that say how they are kept unique
-        self.groups = 0  # of most of its jobs
-        self.kinds: tuple[str, ...] = KINDS  # of its jobs; the first one has no name
-        self.secrets = False  # do results and errors tell what a purge has to erase?
-        self.copies = 0
-        self.flows = self.library()
-
-    def library(self) -> AllFlows:
-        """The library's own flows, in a process of their own."""
-        place = object()
-        self.writer.on_head = board_of(place, self.writer.root).see
-        writers = Writers(lambda shard: self.writer)
-        return AllFlows(self.writer.queue, Codec(JSON), self.writer.machine, writers, place)
-
-    def clone(self) -> Client:
-        """A copy with the same identity, as a restored snapshot makes one; only the entropy differs."""
-        self.copies += 1
-        self.ledger.copied.add(self.writer.env)
-        name = f"{self.name}~{self.copies}"
-        writer = copy.copy(self.writer)
-        writer.machine = self.machine.clone(name, self.world.seed)
-        writer.blocks = dict(writer.blocks)
-        writer.call = None
-        return Client(self.world, self.ledger, self.invariants, self.book, name, writer, self.shard)
-
-    # ── Calls ────────────────────────────────────────────────────────────────
-    def call(self, *ops: Op, timeout: float | None = None, look: bool = False) -> Flow[ClientCall]:
-        """Commit operations; whatever comes of it is judged at once and noted."""
-        call = ClientCall(self.name, ops, self.world.now, identities=[])
-        self.ledger.calls.append(call)
-        self.writer.call = call
-        wait = timeout if timeout is not None else self.dice.choice(TIMEOUTS_SECONDS)
-        try:
-            deadline = self.writer.machine.monotonic() + wait
-            call.answer = yield from protocol.commit(self.writer, ops, deadline, look)
-        except OsqueueError as error:
-            call.error = error
-        call.ended = self.world.now
-        answers.judge(self.ledger, self.invariants.library, call)
-        if isinstance(call.error, NewerFormat):
-            raise Outdated
-        return call
-
-    def pause(self, mean_seconds: float) -> Flow[None]:
-        """Do something else for a while."""
-        yield Sleep(self.dice.expovariate(1 / mean_seconds))
-
-    def head(self) -> Flow[State | None]:
-        """The head as it is now, or None when the store did not say."""
-        try:
-            head = yield from self.writer.read_head()
-        except NewerFormat as error:
-            raise Outdated from error
-        except Damaged:
-            return None
-        return None if head is None or head.version is None else head.state
+class Client(Program):
+    """A program in every part that a run gives: producer, worker, operator, reaper."""
 
     # ── Producers ────────────────────────────────────────────────────────────
     def jobs(self, count: int, *, delayed: bool) -> list[JobSpec]:
@@ -193,6 +88,8 @@ class Client:
                 delay_ms=delay,
             )
             new = replace(new, group=some_group(self.dice, self.groups)) if self.groups else new
+            if self.follows and self.dice.random() < self.follows:
+                new = replace(new, then=some_follow_ups(self.dice))
             made.append(replace(new, **limits_of(self.dice, self.time_limits)) if self.time_limits else new)
             self.book.keys.append(key)
         return made
@@ -213,9 +110,22 @@ class Client:
             ops: list[Op] = [EnqueueJobs(tuple(jobs))]
             if self.dice.random() < 0.1:
                 ops.append(RunTimers())
+            if self.follows and self.dice.random() < self.follows:
+                yield from self.in_batch(jobs)
+                continue
             call = yield from self.call(*ops)
             if call.answer and Code.STALE in call.answer.outcomes[0].codes:
                 yield from self.call(EnqueueJobs(tuple((yield from self.staged(jobs)))))
+
+    def in_batch(self, jobs: Sequence[JobSpec]) -> Flow[None]:
+        """Enqueue jobs as a batch, which is sealed in the end, or not."""
+        (first, *_) = self.jobs(1, delayed=False)
+        key = first.key
+        self.book.keys.remove(key)
+        yield from self.call(ChangeBatch(key, some_batch(self.dice)))
+        yield from self.call(EnqueueJobs(tuple([replace(job, batch=key) for job in jobs])))
+        if self.dice.random() < 0.9:
+            yield from self.call(ChangeBatch(key))
 
     def staged(self, jobs: Sequence[JobSpec]) -> Flow[list[JobSpec]]:
         """The same jobs with their payloads in a body object."""
@@ -405,8 +315,21 @@ class Client:
             elif roll < 0.7:
                 # Two in one request, as the batches of one process may carry.
                 yield from self.call(*[RunTimers(flush=self.dice.random() < 0.5) for _ in range(2)])
+            elif self.groups and roll < 0.85:
+                yield from self.call(self._change_of_groups())
             else:
                 yield from self.rewrite()
+
+    def _change_of_groups(self) -> ChangeSettings:
+        """Other rates of all groups, or of one."""
+        dice = self.dice
+        if dice.random() < 0.5:
+            rate = dice.choice(((1, 2_000), (3, 1_000), (1, 20_000), (0, 0)))
+            return ChangeSettings(group_rate=rate, group_burst=dice.choice((0, 1, 3)))
+        group, burst = f"g{dice.randrange(self.groups)}", dice.choice((None, AS_THE_QUEUE, 2))
+        own = dice.choice((None, (0, 0), (1, 5_000), (5, 1_000)))
+        running = dice.choice((None, AS_THE_QUEUE, AS_THE_QUEUE, 0, 1, 2))
+        return ChangeSettings(groups=(GroupChange(group, running=running, rate=own, burst=burst),))
 
     def rewrite(self) -> Flow[None]:
         """Settle tombstones: each segment that holds some gets another deletion vector."""
@@ -445,36 +368,21 @@ class Client:
             self.book.passes += 1
         return True
 
-    def run(self, flow: QueueFlow[R], stall_seconds: float = 0.0) -> Flow[R]:
-        """Run one of the library's flows, standing still before each commit; raises what it raises."""
-        reply: Any = None
-        go_on: Callable[[Any], QueueEffect] = flow.send
-        while True:
-            try:
-                effect = go_on(reply)
-            except StopIteration as stop:
-                return stop.value  # type: ignore[no-any-return]
-            except NewerFormat as error:
-                raise Outdated from error
-            go_on = flow.send
-            if isinstance(effect, AwaitNews):
-                reply = yield Sleep(effect.seconds)
-            elif isinstance(effect, Submit):
-                if stall_seconds:
-                    yield Sleep(stall_seconds)
-                call = yield from self.call(*effect.ops, timeout=effect.timeout, look=effect.look)
-                reply = call.answer
-                if call.error is not None:
-                    go_on, reply = flow.throw, call.error
-            else:
-                assert not isinstance(effect, RemoteRequest), "nothing here is remote"
-                reply = yield effect
-
     # ── The end ──────────────────────────────────────────────────────────────
     def drain(self, empty: Callable[[], bool]) -> Flow[None]:
         """Finish everything: claim and complete, let dead letters expire, archive."""
+        own = [
+            GroupChange(f"g{at}", running=AS_THE_QUEUE, rate=(0, 0), burst=AS_THE_QUEUE)
+            for at in range(self.groups)
+        ]
         open_again = ChangeSettings(
-            paused=False, dead_ttl_ms=0, max_running=0, rate=(0, 0), kinds_dropped=self.kinds
+            paused=False,
+            dead_ttl_ms=0,
+            max_running=0,
+            rate=(0, 0),
+            kinds_dropped=self.kinds,
+            group_rate=(0, 0),
+            groups=tuple(own),
         )
         while (yield from self.call(open_again)).answer is None:
             yield Sleep(5.0)

@@ -11,7 +11,8 @@ from osqueue.commit.effects import Effect
 from osqueue.commit.writer import HEAD
 from osqueue.core.job_ops import ClaimJobs, EnqueueJobs, FailedAttempt, FailJobs, JobSpec
 from osqueue.core.queue_ops import ChangeSettings, RunTimers
-from osqueue.core.state import BodyRef, Span, TableRef
+from osqueue.core.rows import BodyRef
+from osqueue.core.state import Span, TableRef
 from osqueue.errors import Damaged, OsqueueError, Unavailable
 from osqueue.objects.backups import FOLDER as BACKUPS
 from osqueue.objects.staging import StagingArea

@@ -268,8 +268,8 @@ class Crew:
         writer.blocks = dict(writer.blocks)
         writer.call = None
         child = type(self)(self.run, name, self.turns // 2, writer, Host(self.world, self.run.network.send))
-        for shard, each in self.queue._groups.items():
-            child.queue._groups[shard] = _forked(each, child.queue)
+        for shard, each in self.queue._commit_groups.items():
+            child.queue._commit_groups[shard] = _forked(each, child.queue)
         self.run.book.producing += 1
         child.begin()
 

@@ -22,12 +22,13 @@ def check(before: State | None, state: State, batch: RecordedReduction, found: d
     """A commit was made; ``found`` are the places of all jobs after it."""
     if before is None:
         return
-    most = max(state.settings.group_running, before.settings.group_running)
     running = Counter([lease.job.group for lease in state.leases.values() if lease.job.group])
     for group, count in running.items():
+        bounds = [each.settings.group_running_of(group) for each in (before, state)]
+        most = max(bounds) if all(bounds) else 0
         if most and count > most:
             raise Violation(f"{count} jobs of group {group!r} run, and {most} may")
-    if not is_ordered(state.settings) or state.settings.group_on_failure != HOLD:
+    if state.settings.group_on_failure != HOLD:
         return
     touched = {each.key for each in batch.reduction.events}
     failing = {
@@ -38,5 +39,5 @@ def check(before: State | None, state: State, batch: RecordedReduction, found: d
     for each in batch.reduction.events:
         if each.target == PROCESSING and each.key in state.leases:
             group = state.leases[each.key].job.group
-            if group in failing:
+            if group in failing and is_ordered(state.settings, group):
                 raise Violation(f"a job of group {group!r} started, although the group waits for another")

@@ -9,6 +9,7 @@ from uuid import UUID
 from osqueue import limits
 from osqueue.core.archive_record import decode_part
 from osqueue.core.arrows import ARROWS, EXPIRED
+from osqueue.core.audit import spans_of
 from osqueue.core.encoding import Footer, decode_blocks, decode_footer, decode_head, decode_index, encode
 from osqueue.core.job_ops import (
     AbortJobs,
@@ -24,7 +25,7 @@ from osqueue.core.job_ops import (
     ReleaseJobs,
     SetResultTtl,
 )
-from osqueue.core.ops import Code, Request
+from osqueue.core.ops import Code
 from osqueue.core.state import (
     CANCELLED,
     COMPLETED,
@@ -44,6 +45,7 @@ from osqueue.stores.base import PutIfAbsent, PutIfMatch, StoreRequest
 
 from . import (
     ageing,
+    following,
     grouping,
     lives,
     order,
@@ -56,8 +58,9 @@ from . import (
     time_limits,
 )
 from .leases import LeaseWatch
-from .ledger import Applied, Ledger, RecordedCommit, RecordedReduction, Violation
+from .ledger import Applied, Ledger, RecordedCommit, RecordedReduction, Violation, describe
 from .listening import EventWatch
+from .mass_cancels import MassCancels
 from .places import FINISHED, JobPlace, SegmentCache, bodies_of, keysum_of, places
 from .progress import Progress
 from .shelves import Record, Shelves, TableLeaf, record_of
@@ -94,6 +97,7 @@ class Invariants:
         self.rows = True  # judge how rows are dropped (invariant 4), not only what comes of it
         self.progress = Progress(root, ordered)
         self.starts = rates.StartLog()
+        self.cancels = MassCancels()
         self.leases = LeaseWatch(ledger.machines, truth.clock_ms)
         self.library = SegmentCache(lambda name: truth.read(root + name))
         self.shelves = Shelves(lambda name: truth.read(root + name))
@@ -228,10 +232,12 @@ class Invariants:
         self._sums(state)
         self._size(state, body)
         found = places(state, self.library)
+        self.cancels.commit(before, state, batch, self.found, found)
         self._conservation(state, found)
         self._transitions(state, batch, found)
         schedules.check(self, before, state, batch, found)
         grouping.check(before, state, batch, found)
+        following.check(self, before, state, batch, found)
         self._tables(before, state, batch, found)
         self._references(state, found)
         self._erased(state, found)
@@ -328,14 +334,12 @@ class Invariants:
             if size > budget:
                 raise Violation(f"the head's {name} take {size} bytes; the budget is {budget}")
         if len(state.tombstones) > limits.TOMBSTONES_MAX:
-            raise Violation(f"{len(state.tombstones)} tombstones")
+            raise Violation("too many tombstones")
         if len(state.result_ttls) > limits.RESULT_TTLS_MAX:
             raise Violation(f"{len(state.result_ttls)} times to live")
-        spans = sum(len(lane.backlog.spans) for lane in state.lanes)
-        spans += len(state.delayed.spans) + len(state.dead.spans)
         if len(state.tables) > TABLES_MAX * limits.FANOUT + STEPS_MAX:
             raise Violation(f"the head points to {len(state.tables)} tables")
-        bound = sum(budget for _, budget in parts.values()) + spans * 200 + 2_500
+        bound = sum(budget for _, budget in parts.values()) + len(list(spans_of(state))) * 200 + 2_500
         bound += len(state.tables) * 180 + len(state.result_ttls) * 30
         bound += sum(20 + 9 * len(each.marks) for each in state.refusals)
         if len(body) > bound:
@@ -385,14 +389,13 @@ class Invariants:
         if any(not shelves.alike(row, had[tag(row)]) for row in moved):
             raise Violation("a row left the head in the commit that changed it")
         now = {tag(row): row for row in (*state.finished, *moved)}
-        amended = set(_amended(batch))
         for each, row in had.items():
             if each not in now and row.key not in self.purged:
                 raise Violation(f"{row.key.hex()}, {row.state}, left the head and is in no table")
-            if each in now and not shelves.alike(now[each], row) and row.key not in amended:
+            if each in now and not shelves.alike(now[each], row) and row.key not in _amended(batch):
                 raise Violation(f"the record of {row.key.hex()} changed by itself")
-        if gone := self.found.keys() - found.keys() - {row.key for row in moved} - self.purged:
-            raise Violation(f"{len(gone)} jobs disappeared")
+        if self.found.keys() - found.keys() - {row.key for row in moved} - self.purged:
+            raise Violation("jobs disappeared")
         if state.tables != (before.tables if before else ()):
             latest_ms = max(each.state.now_ms for each in self.ledger.commits)  # by a clock that was set back
             shelves.check(self.leaves, leaves, moved, latest_ms, self.written, self.purged)
@@ -512,9 +515,3 @@ def same(name: str, kept: int, true: int) -> None:
     """A sum kept in the head must be the true one."""
     if kept != true:
         raise Violation(f"{name} says {kept}; the rows sum up to {true}")
-
-
-def describe(request: Request) -> str:
-    """A request in a violation's message."""
-    ops = ", ".join(type(op).__name__ for op in request.ops)
-    return f"({request.env[:4]}, n {request.n}, nonce {request.nonce:x}, born {request.born}: {ops})"

@@ -165,3 +165,9 @@ def watched_reductions(ledger: Ledger) -> Iterator[None]:
         yield
     finally:
         setattr(protocol, name, before)
+
+
+def describe(request: Request) -> str:
+    """A request in a violation's message."""
+    ops = ", ".join(type(op).__name__ for op in request.ops)
+    return f"({request.env[:4]}, n {request.n}, nonce {request.nonce:x}, born {request.born}: {ops})"

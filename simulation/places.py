@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from osqueue.core.deletion_vectors import EMPTY_VECTOR, decode_vector
 from osqueue.core.encoding import decode_index
+from osqueue.core.rows import BodyRef
 from osqueue.core.state import (
     ENDED,
     EXPIRED_DEAD,
@@ -18,7 +19,6 @@ from osqueue.core.state import (
     PROCESSING,
     QUEUED,
     Backlog,
-    BodyRef,
     FinishedJob,
     JobRecord,
     ScheduleRow,

@@ -282,6 +282,25 @@ PROFILES = {
             clients=Clients(producers=5, workers=3, cancellers=8, operators=5, bulk=2, pause_seconds=0.7),
         ),
         Profile(
+            "mass cancels",  # operators cancel many at once, of lanes, mixed ones and delayed jobs; few in a commit
+            limits=TIGHT
+            | {"LANES_MAX": 3, "LABELS_OF_A_SPAN_BYTES_MAX": 42, "READ_AHEAD_BYTES_MAX": 1_000}
+            | {"DROPPED_PER_COMMIT_MAX": 10, "DROP_RULES_MAX": 5, "DELAYED_SPANS_SOFT": 3},
+            faults=ROUGH,
+            clients=Clients(
+                kinds=4,
+                groups=3,
+                producers=8,
+                workers=3,
+                bulk=3,
+                operators=3,
+                cancellers=3,
+                reapers=2,
+                mass_cancellers=2,
+                pause_seconds=0.7,
+            ),
+        ),
+        Profile(
             "limits",  # jobs have run-time limits and start deadlines, by themselves and by their kinds
             limits=TIGHT,
             faults=ROUGH,
@@ -295,7 +314,9 @@ PROFILES = {
         ),
         Profile(
             "groups",  # jobs of few groups, which fail, stall, are put off and cancelled
-            limits=TIGHT | {"LANES_MAX": 2, "LABELS_BYTES_MAX": 120, "LABELS_OF_A_SPAN_BYTES_MAX": 42},
+            limits=TIGHT
+            | {"LANES_MAX": 2, "LABELS_BYTES_MAX": 120, "LABELS_OF_A_SPAN_BYTES_MAX": 42}
+            | {"GROUP_DEBTS_MAX": 3, "GROUP_SETTINGS_MAX": 2},
             faults=ROUGH,
             clients=Clients(
                 kinds=3,
@@ -306,6 +327,14 @@ PROFILES = {
                 operators=2,
                 cancellers=3,
                 pause_seconds=0.7,
+            ),
+        ),
+        Profile(
+            "follows",  # jobs follow others, and whole batches, while workers die, redrive and cancel
+            limits=TIGHT | {"BATCHES_BYTES_MAX": 700, "BATCH_KEPT_MS": 60_000},
+            faults=ROUGH,
+            clients=Clients(
+                follows=0.5, producers=5, workers=5, bulk=1, operators=2, cancellers=2, pause_seconds=0.8
             ),
         ),
         Profile(

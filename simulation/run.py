@@ -20,7 +20,7 @@ from osqueue.objects.layout import root_of
 
 from . import answers
 from .callers import Caller
-from .clients import KINDS, Client, Outdated, SharedKeys
+from .clients import Client
 from .conditions import Faults, Profile
 from .crews import Crew, SharedWriter, TaskCrew, ThreadCrew, watched_flights
 from .elections import Elections
@@ -32,9 +32,11 @@ from .lives import watched_repairs
 from .loaders import Loader, grow
 from .loads import BulkLoads
 from .machine import VirtualMachine, source
+from .mass_cancels import cancel_many
 from .network import Network
 from .pacers import PacerRun
 from .payloads import archive_them
+from .program import KINDS, Outdated, SharedKeys
 from .promises import Promises
 from .releases import ReleaseInUse, both_read
 from .remotes import Remotes
@@ -251,6 +253,7 @@ class Run:
             ("loader", clients.loaders, lambda each: self.loader(each).program(clients.rounds, pause)),
             ("limiter", bool(clients.time_limits), lambda each: each.limit_kinds(pause)),
             ("scheduler", clients.schedulers, lambda each: keep_schedules(each, pause)),
+            ("mass canceller", clients.mass_cancellers, lambda each: cancel_many(each, pause)),
             ("archivist", clients.archive_payloads, lambda each: archive_them(each, pause)),
             ("surgeon", clients.surgeons, lambda each: self.surgeon(each).program(10 * pause)),
         ]
@@ -266,6 +269,7 @@ class Run:
                 client.invariants.stories.rules = bool(clients.uniques)
                 client.kinds = self.kinds
                 client.groups = clients.groups
+                client.follows = clients.follows
                 self.start(client, program, newer=newer)
         for shard in range(1, clients.shards):
             for role in ("worker", "reaper"):
@@ -389,6 +393,8 @@ class Run:
             raise Violation(f"{len(unexpected)} jobs were refused and ended all the same")
         if strange := ends.keys() - promised - possible:
             raise Violation(f"{len(strange)} jobs came from nowhere")
+        for each in self.shards:
+            each.cancels.end(each.state, frozenset(each.over))
         records = self._records()
         self.report.records = records.total()
         ended = sum((each.ended for each in self.shards), Counter[Record]())

@@ -6,7 +6,8 @@ from collections import Counter
 
 from osqueue.core.queue_ops import ChangeSettings
 from osqueue.core.rates import share_of
-from osqueue.core.state import PROCESSING, KindSettings, QueueSettings, State
+from osqueue.core.settings import KindSettings, QueueSettings
+from osqueue.core.state import PROCESSING, State
 
 from .ledger import RecordedReduction, Violation
 

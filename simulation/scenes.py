@@ -38,7 +38,7 @@ from osqueue.stores.base import (
     Turn,
 )
 
-from .clients import Client, SharedKeys
+from .clients import Client
 from .conditions import Faults
 from .invariants import Invariants
 from .ledger import Ledger, Violation, WatchedWriter, watched_reductions
@@ -46,6 +46,7 @@ from .loaders import Loader
 from .loads import BulkLoads
 from .machine import VirtualMachine
 from .profile import TIGHT
+from .program import SharedKeys
 from .promises import Ask, Promises
 from .tight import limited
 from .truth import Truth

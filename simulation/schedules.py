@@ -19,7 +19,8 @@ from osqueue.core.head_content import jobs_in_memory
 from osqueue.core.job_ops import JobSpec
 from osqueue.core.ops import Op
 from osqueue.core.queue_ops import ChangeSchedule
-from osqueue.core.state import JobRecord, ScheduleRow, State, StoredContent
+from osqueue.core.rows import StoredContent
+from osqueue.core.state import JobRecord, ScheduleRow, State
 from osqueue.errors import OsqueueError
 from osqueue.objects.staging import StagingArea
 

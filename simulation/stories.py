@@ -11,6 +11,7 @@ from msgspec import Struct
 from osqueue.core.erase import PURGED
 from osqueue.core.job_ops import ClaimJobs, EnqueueJobs, JobSpec
 from osqueue.core.ops import Code
+from osqueue.core.rows import StoredContent
 from osqueue.core.state import (
     ARCHIVE_ONLY,
     COMPLETED,
@@ -20,7 +21,6 @@ from osqueue.core.state import (
     SCHEDULED,
     FinishedJob,
     State,
-    StoredContent,
 )
 from osqueue.objects import id_index
 from osqueue.stores.base import Found, StoreRequest

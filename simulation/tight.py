@@ -10,7 +10,19 @@ from osqueue import limits
 from osqueue.bulk import receipts
 from osqueue.bulk import writer as bulk
 from osqueue.commit import announcements, protocol, writer
-from osqueue.core import backlog, draft, encoding, reduce, spill, state, tables, timers
+from osqueue.core import (
+    backlog,
+    draft,
+    drop_rules,
+    dropping,
+    encoding,
+    mixed,
+    reduce,
+    spill,
+    state,
+    tables,
+    timers,
+)
 from osqueue.maintenance import garbage_collection
 from osqueue.objects import segment_rewrite, staging
 
@@ -21,6 +33,9 @@ _MODULES = (
     limits,
     backlog,
     draft,
+    drop_rules,
+    dropping,
+    mixed,
     reduce,
     spill,
     state,

@@ -10,7 +10,8 @@ from random import Random
 from typing import Any
 
 from osqueue.core.queue_ops import ChangeSettings
-from osqueue.core.state import CANCELLED, PROCESSING, KindSettings, State, is_late
+from osqueue.core.settings import KindSettings
+from osqueue.core.state import CANCELLED, PROCESSING, State, is_late
 
 from .ledger import RecordedReduction, Violation
 from .places import JobPlace

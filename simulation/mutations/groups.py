@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
 from osqueue.core import encoding, groups
+from osqueue.core.group_rates import GroupAllowance
 from osqueue.core.groups import Groups
 from osqueue.core.labels import labels_of
-from osqueue.core.state import Hold, JobRecord, Labels, QueueSettings
+from osqueue.core.settings import QueueSettings
+from osqueue.core.state import Hold, JobRecord, Labels, Starts
 
 from .control import Control, in_runs, patched
 
@@ -60,11 +62,42 @@ def labels_without_groups() -> AbstractContextManager[None]:
     return patched((encoding, "labels_of", _without_groups))
 
 
+def _not_taken(rates: GroupAllowance, group: bytes, units: int = 1) -> bool:
+    return True
+
+
+def no_debts() -> AbstractContextManager[None]:
+    """What starts is not taken from its group's rate."""
+    return patched((GroupAllowance, "take", _not_taken))
+
+
+def _others_forgotten(rates: GroupAllowance, before: Starts) -> Starts:
+    return before
+
+
+def debts_forgotten() -> AbstractContextManager[None]:
+    """The next claim knows nothing of what groups have started."""
+    return patched((GroupAllowance, "starts", _others_forgotten))
+
+
+def _none_spent(rates: GroupAllowance) -> set[bytes]:
+    return set()
+
+
+def none_spent() -> AbstractContextManager[None]:
+    """Groups whose rate is spent are not closed."""
+    return patched((GroupAllowance, "spent", _none_spent))
+
+
+RATED = "jobs of group .* started in"
 CONTROLS: tuple[Control, ...] = (
     Control("a claim counts what it starts of a group", not_charged, (in_runs("groups", "of group .* run"),)),
     Control("a group has its limit", none_closed, (in_runs("groups", "of group .* run"),)),
     Control("a group waits for its job", waits_for_nobody, (in_runs("groups", "waits for another"),)),
     Control("and goes on after it", waits_for_ever, (in_runs("groups", "could not be drained"),)),
+    Control("a start is taken from its group's rate", no_debts, (in_runs("groups", RATED),)),
+    Control("heads keep what groups owe", debts_forgotten, (in_runs("groups", RATED),)),
+    Control("a group whose rate is spent is closed", none_spent, (in_runs("groups", RATED),)),
     Control(
         "labels tell of groups",
         labels_without_groups,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
-from osqueue.core import draft, encoding, mixed
+from osqueue.core import encoding, mixed
 from osqueue.core.backlog import BacklogDraft, Blocks
 from osqueue.core.claim_search import ClaimSearch
 from osqueue.core.draft import Draft
 from osqueue.core.labels import labels_of
 from osqueue.core.mixed import MixedDraft, Wanted
-from osqueue.core.state import MIXED, Backlog, JobRecord, Labels
+from osqueue.core.state import JobRecord, Labels
 
 from .control import Control, in_runs, patched
 
@@ -47,10 +47,7 @@ def own_lanes_first() -> AbstractContextManager[None]:
         own = self.lanes.get((priority, kind))
         return real(self, priority, kind) if own is None else own
 
-    def draft_of(kind: str, backlog: Backlog) -> BacklogDraft:
-        return MixedDraft(backlog) if kind == MIXED else BacklogDraft(backlog)
-
-    return patched((Draft, "lane", lane), (draft, "draft_of", draft_of))
+    return patched((Draft, "lane", lane))
 
 
 def labels_that_forget() -> AbstractContextManager[None]:

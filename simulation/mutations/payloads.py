@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from osqueue.core import archive_record, erase, restore, spill, tables
 from osqueue.core.archive_record import ArchivedContents
 from osqueue.core.draft import Draft
-from osqueue.core.state import BodyRef, FinishedJob, TableRef
+from osqueue.core.rows import BodyRef
+from osqueue.core.state import FinishedJob, TableRef
 from osqueue.maintenance import compaction
 
 from .control import Control, in_runs, patched

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from osqueue.core import pauses, timers
 from osqueue.core.gate import Gate
 from osqueue.core.pauses import without_ended
-from osqueue.core.state import QueueSettings
+from osqueue.core.settings import QueueSettings
 
 from .control import Control, in_runs, patched
 

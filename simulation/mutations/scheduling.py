@@ -12,7 +12,8 @@ from osqueue.core.draft import Draft
 from osqueue.core.head_content import contents_in_memory
 from osqueue.core.ops import Outcome
 from osqueue.core.queue_ops import ChangeSchedule
-from osqueue.core.state import FAILED, BodyRef, JobRecord, ScheduleRow, State
+from osqueue.core.rows import BodyRef
+from osqueue.core.state import FAILED, JobRecord, ScheduleRow, State
 from osqueue.maintenance import garbage_collection
 from osqueue.operations import purge_shard
 
@@ -50,14 +51,14 @@ def _never_paused(draft: Draft) -> None:
 _tick = scheduling.tick
 
 
-def _uncounted(draft: Draft, job: JobRecord, by: int) -> None:
+def _uncounted(draft: Draft, job: JobRecord, by: int, **ended: int) -> None:
     if by > 0:
-        _tally(draft, job, by)
+        _tally(draft, job, by, **ended)
 
 
-def _dead_count(draft: Draft, job: JobRecord, by: int) -> None:
+def _dead_count(draft: Draft, job: JobRecord, by: int, **ended: int) -> None:
     if by < 0:
-        _tally(draft, job, by)
+        _tally(draft, job, by, **ended)
 
 
 def _counted_twice(draft: Draft, job: JobRecord, state: str, **more: Any) -> None:

@@ -136,7 +136,7 @@ CONTROLS: tuple[Control, ...] = (
     Control(
         "a lost effect is not done",
         lost_is_done,
-        (in_runs("shared", "invariant 5|answered without a commit"),),
+        (in_runs("shared", "invariant 5|answered without a commit|does not exist"),),
     ),
     Control("each its own share", shares_mixed_up, (in_runs("shared", "committed was"),)),
     Control("one batch at a time", everybody_flies, (in_runs("shared", "although nothing fails"),)),

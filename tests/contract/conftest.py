@@ -75,6 +75,8 @@ class Blocking:
             answer = found(*plain, **options)
             if inspect.isawaitable(answer):
                 answer = self._loop.run_until_complete(answer)
+            if hasattr(answer, "__aenter__"):
+                return BlockingContext(self._loop, answer)
             if inspect.isasyncgen(answer):
                 return self._steps(answer)
             if isinstance(answer, list) and type(answer).__name__ == "ClaimedLeases":
@@ -92,6 +94,17 @@ class Blocking:
 
     def _plain(self, item: Any) -> Any:
         return item._inner if isinstance(item, Blocking) else item
+
+
+class BlockingContext(Blocking):
+    """What is entered with ``async with``, with ``with``."""
+
+    def __enter__(self) -> BlockingContext:
+        self._loop.run_until_complete(self._inner.__aenter__())
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._loop.run_until_complete(self._inner.__aexit__(*error))
 
 
 @pytest.fixture

@@ -116,7 +116,8 @@ def test_columns_and_states_can_be_chosen(spark: Any, place: dict[str, str]) -> 
 
 
 def test_large_payloads_are_cut_into_batches_by_their_bytes_and_small_ones_by_their_number() -> None:
-    from osqueue.core.state import BodyRef, JobRecord
+    from osqueue.core.rows import BodyRef
+    from osqueue.core.state import JobRecord
     from osqueue.objects.snapshot import LiveJob
     from osqueue.spark.columns import BATCH_ROWS
     from osqueue.spark.live import cut

@@ -37,10 +37,14 @@ SEEDS = [
     ("clocks", 1),
     ("clocks", 2),
     ("cancels", 1),
+    ("mass cancels", 0),
+    ("mass cancels", 7),
     ("payloads", 0),
     ("schedules", 0),
     ("schedules", 2),
     ("schedules mended", 1),
+    ("follows", 0),
+    ("follows", 2),
     ("kinds", 1),
     ("kinds", 3),
     ("groups", 1),
@@ -131,7 +135,7 @@ def test_runs_of_groups_wait_for_them_and_find_what_may_start() -> None:
 
 
 def test_runs_of_loaders_fail_in_every_way_and_every_bulk_is_whole() -> None:
-    total = runs("loads", (4, 11, 27, 36))
+    total = runs("loads", (4, 11, 27, 31, 36))
     assert total.bulks > 40
     assert {"attached", "repeated", "given up", "Throttled", "Unavailable"} <= total.loads.keys()
     assert {"AttachBulk QUEUED", "AttachBulk STALE"} <= total.codes.keys()

@@ -8,6 +8,7 @@ from typing import Any
 
 from osqueue import crontab, limits
 from osqueue.commit.block_reader import decode_need
+from osqueue.core.batches import batch_of
 from osqueue.core.context import ReductionContext
 from osqueue.core.deletion_vectors import EMPTY_VECTOR, decode_vector
 from osqueue.core.encoding import Footer, decode_footer, decode_head, decode_index, encode_head
@@ -19,9 +20,11 @@ from osqueue.core.state import (
     ENDED,
     EXPIRED_DEAD,
     FAILED,
+    FAILING,
     KEYSUM_MASK,
     PROCESSING,
     QUEUED,
+    SCHEDULED,
     UPDATED,
     Backlog,
     FinishedJob,
@@ -142,29 +145,30 @@ class Shard:
     def places(self) -> dict[bytes, str]:
         """Every job's state; a job in two places fails."""
         found: dict[bytes, str] = {}
-        for key, state in self._all():
-            assert key not in found, f"{key.hex()} is {found[key]} and {state}"
-            found[key] = state
+        for job, state in self.all():
+            assert job.key not in found, f"{job.key.hex()} is {found[job.key]} and {state}"
+            found[job.key] = state
         return found
 
-    def _all(self) -> Iterator[tuple[bytes, str]]:
+    def all(self) -> Iterator[tuple[JobRecord, str]]:
+        """Every job, with its state."""
         state, gone = self.state, set(self.state.tombstones)
         for lane in state.lanes:
             for job in self.jobs(lane.backlog, gone):
-                yield job.key, QUEUED
-        for key in state.leases:
-            yield key, PROCESSING
+                yield job, QUEUED
+        for lease in state.leases.values():
+            yield lease.job, PROCESSING
         for job in state.delayed.jobs:
-            yield job.key, delayed_state(job)
+            yield job, delayed_state(job)
         for span in state.delayed.spans:
             for job in self.inside(span):
                 if job.key not in gone:
-                    yield job.key, delayed_state(job)
+                    yield job, delayed_state(job)
         for job in self.jobs(state.dead, set()):
-            yield job.key, FAILED
+            yield job, FAILED
         for row in state.finished:
             if row.mark not in (ARCHIVE_ONLY, UPDATED):  # those jobs lie elsewhere
-                yield row.job.key, "gone" if row.state == FAILED else row.state
+                yield row.job, "gone" if row.state == FAILED else row.state
 
     def jobs(self, backlog: Backlog, gone: set[bytes]) -> Iterator[JobRecord]:
         """Every job of a FIFO in order."""
@@ -240,3 +244,6 @@ class Shard:
         assert not self.left.keys() & set(keys)
         assert state.counters.enqueued - len(self.left) == len(keys)
         assert len(state.tombstones) <= limits.TOMBSTONES_MAX
+        for key, row in state.batches.items():
+            mine = [where for job, where in self.all() if batch_of(job) == key]
+            assert row.left == sum(where in (QUEUED, PROCESSING, SCHEDULED, FAILING) for where in mine)

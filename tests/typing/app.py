@@ -65,6 +65,21 @@ async def send_slowly(job: AsyncWorkerJob[Mail]) -> str:
     return job.payload.subject
 
 
+@q.handler(kind="row", batch=500, within=2)
+def load(jobs: list[WorkerJob[Mail]]) -> list[int | Snooze]:
+    return [Snooze(60) if job.stopping else len(job.payload.to) for job in jobs]
+
+
+@q.handler(kind="page", batch=10, concurrency=1, run_within=60)
+async def load_slowly(jobs: list[AsyncWorkerJob[Mail]]) -> None:
+    await jobs[0].heartbeat()
+
+
+@q.handler(kind="gpu", concurrency=1)
+def render(job: WorkerJob[Mail]) -> str:
+    return job.payload.subject
+
+
 def enqueue() -> None:
     added = q.enqueue(Mail("ada@example.com"), id="order-7", delay=timedelta(seconds=1), priority=3)
     assert_type(added, Enqueued)

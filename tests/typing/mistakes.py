@@ -61,6 +61,13 @@ def of_two_arguments(job: WorkerJob[Mail], more: int) -> None: ...
 def blocking_with_an_async_job(job: AsyncWorkerJob[Mail]) -> None: ...
 
 
+@q.handler(batch=10)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType,reportCallIssue,reportUntypedFunctionDecorator]
+def of_one_job_and_not_of_several(job: WorkerJob[Mail]) -> None: ...
+
+
+q.handler(within=2)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+
+
 # Coroutines
 async def the_same_with_coroutines(aq: AsyncQueue[Mail]) -> None:
     await aq.enqueue(Invoice())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

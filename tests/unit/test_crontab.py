@@ -134,6 +134,11 @@ def _values(text: str, low: int, high: int) -> set[int]:
     return {int(each) for each in text.split(",")}
 
 
+def test_a_rare_line_is_followed_back_no_further_than_it_has_to_be() -> None:
+    found = ticks("0 2 1 3,10 *", "UTC", 0, 1_767_225_600_000, 1_767_225_660_000, 10_000)
+    assert found == ((), 1_772_330_400_000)
+
+
 @settings(deadline=None, max_examples=60)
 @given(FIELDS, st.integers(0, 60 * 24 * 365), st.integers(1, 60 * 24 * 2), st.sampled_from([1, 5, 10_000]))
 def test_lines_say_what_a_walk_over_all_minutes_says(

@@ -62,7 +62,7 @@ def test_where_nothing_answers_nothing_is_completed(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("command", "meant"),
     [
-        ("ls", "'osqueue queue ls', 'osqueue dlq ls' or 'osqueue archive ls'"),
+        ("ls", "'osqueue queue ls', 'osqueue group ls' or 'osqueue dlq ls'"),
         ("redrive", "'osqueue dlq redrive'"),
         ("retry", "'osqueue job retry'"),
         ("stats", "'osqueue queue stats'"),

@@ -143,6 +143,8 @@ BAD_LINES = {
     "start_within": '{"payload": 1, "start_within": "soon"}',
     "headers": '{"payload": 1, "headers": {"a": 5}}',
     "unique": '{"payload": 1, "id": "a", "unique": {"while": "now"}}',
+    "then": '{"payload": 1, "then": [{"kind": "a", "priority": 11}]}',
+    "batch": '{"payload": 1, "batch": "march"}',
     "colour": '{"payload": 1, "colour": "red"}',
     "cron": '{"payload": 1, "cron": "* * * * *"}',
     "not a mapping": "[1]",

@@ -67,7 +67,7 @@ def test_a_claim_ends_the_window(store: Counter) -> None:
     q: Queue[Any] = Queue(store, "mail", window=LONG)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(q.enqueue, "second")
-        while not q._groups or q._groups[0]._lingering is None:
+        while not q._commit_groups or q._commit_groups[0]._lingering is None:
             pass
         (lease,) = q.claim()
         assert lease.payload == "first"
@@ -79,7 +79,7 @@ def test_a_claim_of_a_task_ends_it_as_well(store: Counter) -> None:
     async def main() -> None:
         q: AsyncQueue[Any] = AsyncQueue(store, "mail", window=LONG)
         waiting = asyncio.create_task(q.enqueue("second"))
-        while not q._groups or q._groups[0]._hurry is None:  # noqa: ASYNC110 - nobody tells
+        while not q._commit_groups or q._commit_groups[0]._hurry is None:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
         (lease,) = await q.claim()
         assert lease.payload == "first"

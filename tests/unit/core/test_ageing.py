@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from osqueue.core.ageing import since_ms
 from osqueue.core.job_ops import ClaimJobs, FailedAttempt, FailJobs
 from osqueue.core.queue_ops import ChangeSettings
-from osqueue.core.state import JobRecord, KindSettings
+from osqueue.core.settings import KindSettings
+from osqueue.core.state import JobRecord
 from tests.support.shard import Shard
 
 

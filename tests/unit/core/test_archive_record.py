@@ -21,6 +21,7 @@ from osqueue.core.archive_record import (
     to_record,
     wants_record,
 )
+from osqueue.core.rows import BodyRef
 from osqueue.core.state import (
     ARCHIVE_ONLY,
     CANCELLED,
@@ -29,7 +30,6 @@ from osqueue.core.state import (
     EXPIRED_DEAD,
     FAILED,
     UPDATED,
-    BodyRef,
     FinishedJob,
     JobRecord,
     PastAttempt,

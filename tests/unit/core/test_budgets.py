@@ -36,6 +36,9 @@ def test_each_part_is_measured_against_its_limit() -> None:
         "sessions",
         "result_ttls",
         "schedules",
+        "group_debts",
+        "group_settings",
+        "batches",
     }
 
 

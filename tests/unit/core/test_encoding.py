@@ -23,7 +23,8 @@ from osqueue.core.encoding import (
     unframe,
 )
 from osqueue.core.job_ops import CancelJob, CompleteJobs, Completion, FailedAttempt, FailJobs
-from osqueue.core.state import BodyRef, JobRecord, State
+from osqueue.core.rows import BodyRef
+from osqueue.core.state import JobRecord, State
 from osqueue.errors import Conflict, Damaged, NewerFormat
 
 NAME = "segments/000000000001-00000000000000aa-0"

@@ -34,7 +34,8 @@ from osqueue.core.job_ops import (
 )
 from osqueue.core.ops import Code
 from osqueue.core.queue_ops import EraseJobs, RedriveJobs, RunTimers
-from osqueue.core.state import BodyRef, FinishedJob, JobRecord, PastAttempt
+from osqueue.core.rows import BodyRef
+from osqueue.core.state import FinishedJob, JobRecord, PastAttempt
 from osqueue.core.tables import encode_table
 from osqueue.core.weights import job_weight
 from osqueue.errors import Damaged

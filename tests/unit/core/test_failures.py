@@ -20,7 +20,8 @@ from osqueue.core.job_ops import (
 )
 from osqueue.core.ops import Code
 from osqueue.core.queue_ops import ChangeSettings, RedriveJobs, RunTimers
-from osqueue.core.state import CANCELLED, FAILED, KindSettings, LeaseRecord
+from osqueue.core.settings import KindSettings
+from osqueue.core.state import CANCELLED, FAILED, LeaseRecord
 from simulation.tight import limited
 
 MINUTE = 60_000

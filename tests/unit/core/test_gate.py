@@ -20,7 +20,8 @@ from osqueue.core.job_ops import (
 from osqueue.core.ops import Code
 from osqueue.core.queue_ops import ChangeSettings
 from osqueue.core.rates import share_of
-from osqueue.core.state import NO_STARTS, KindSettings, QueueSettings
+from osqueue.core.settings import KindSettings, QueueSettings
+from osqueue.core.state import NO_STARTS
 from tests.support.shard import Shard
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -27,7 +27,7 @@ from osqueue.core.job_ops import (
     ReleaseJobs,
 )
 from osqueue.core.ops import Code
-from osqueue.core.queue_ops import ChangeSettings, RedriveJobs, RunTimers
+from osqueue.core.queue_ops import ChangeSettings, GroupChange, RedriveJobs, RunTimers
 from osqueue.core.state import MIXED, JobRecord, LeaseRecord
 from simulation.tight import limited
 from tests.support.shard import Shard
@@ -41,13 +41,6 @@ SMALL = {
     "LABELS_OF_A_SPAN_BYTES_MAX": 80,
     "FANOUT": 3,
 }
-
-
-@pytest.fixture
-def small() -> Iterator[None]:
-    """Limits so small that a few jobs fill windows, segments and labels."""
-    with limited(SMALL):
-        yield
 
 
 def configure(shard: Shard, **settings: Any) -> None:
@@ -190,7 +183,7 @@ def test_where_it_does_an_operator_or_its_end_lets_the_group_go_on(shard: Shard)
     configure(shard, group_on_dead=STOP, dead_ttl_ms=10_000)
     first, second, third = shard.enqueue(3, group="a")
     fail(shard, *shard.claim(), final=True)
-    shard.apply(ChangeSettings(groups=(("a", False),)))
+    shard.apply(ChangeSettings(groups=(GroupChange("a", False),)))
     (lease,) = shard.claim(5)
     assert lease.job.key == second
     fail(shard, lease, final=True)
@@ -203,38 +196,40 @@ def test_where_it_does_an_operator_or_its_end_lets_the_group_go_on(shard: Shard)
 
 def test_an_operator_pauses_a_group_and_what_it_waits_for_is_not_forgotten(shard: Shard) -> None:
     keys = shard.enqueue(2, group="a")
-    shard.apply(ChangeSettings(groups=(("a", True),)))
+    shard.apply(ChangeSettings(groups=(GroupChange("a", True),)))
     assert shard.claim(5) == ()
-    shard.apply(ChangeSettings(groups=(("a", False),)))
+    shard.apply(ChangeSettings(groups=(GroupChange("a", False),)))
     fail(shard, *shard.claim(), retry_ms=60_000)
-    shard.apply(ChangeSettings(groups=(("a", True),)))
-    shard.apply(ChangeSettings(groups=(("a", False),)))
+    shard.apply(ChangeSettings(groups=(GroupChange("a", True),)))
+    shard.apply(ChangeSettings(groups=(GroupChange("a", False),)))
     assert shard.claim(5) == ()  # it still waits for its job
-    shard.apply(ChangeSettings(groups=(("a", True),)))
+    shard.apply(ChangeSettings(groups=(GroupChange("a", True),)))
     shard.now += 60_000
     assert shard.claim(5) == ()
-    shard.apply(ChangeSettings(groups=(("a", False),)))
+    shard.apply(ChangeSettings(groups=(GroupChange("a", False),)))
     assert keys_of(shard.claim(5)) == keys[:1]
     assert shard.state.holds == {}
 
 
 def test_a_pause_of_a_group_twice_is_one_and_writes_nothing(shard: Shard) -> None:
-    shard.apply(ChangeSettings(groups=(("a", True),)))
+    shard.apply(ChangeSettings(groups=(GroupChange("a", True),)))
     seq = shard.state.seq
-    assert shard.apply(ChangeSettings(groups=(("a", True),)))[0].code == Code.OK
-    assert shard.apply(ChangeSettings(groups=(("b", False),)))[0].code == Code.OK
+    assert shard.apply(ChangeSettings(groups=(GroupChange("a", True),)))[0].code == Code.OK
+    assert shard.apply(ChangeSettings(groups=(GroupChange("b", False),)))[0].code == Code.OK
     assert shard.state.seq == seq
 
 
 def test_where_too_many_groups_are_held_none_starts_and_no_other_is_paused(shard: Shard) -> None:
     with limited({"GROUP_HOLDS_MAX": 2}):
-        shard.apply(ChangeSettings(groups=(("a", True),)), ChangeSettings(groups=(("b", True),)))
-        assert shard.apply(ChangeSettings(groups=(("c", True),)))[0].code == Code.CROWDED
+        shard.apply(
+            ChangeSettings(groups=(GroupChange("a", True),)), ChangeSettings(groups=(GroupChange("b", True),))
+        )
+        assert shard.apply(ChangeSettings(groups=(GroupChange("c", True),)))[0].code == Code.CROWDED
         shard.enqueue(group="c")
         plain = shard.enqueue()
         assert keys_of(shard.claim(5)) == plain
         assert code_of_claim(shard) == Code.GROUPS_CLOSED
-        shard.apply(ChangeSettings(groups=(("a", False),)))
+        shard.apply(ChangeSettings(groups=(GroupChange("a", False),)))
         assert len(shard.claim(5)) == 1
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -22,8 +22,8 @@ from osqueue.core.job_ops import (
 )
 from osqueue.core.ops import Code
 from osqueue.core.queue_ops import ChangeSettings
-from osqueue.core.state import MIXED, JobRecord, KindSettings, LeaseRecord
-from simulation.tight import limited
+from osqueue.core.settings import KindSettings
+from osqueue.core.state import MIXED, JobRecord, LeaseRecord
 from tests.support.shard import Shard
 
 SMALL = {
@@ -35,13 +35,6 @@ SMALL = {
     "LABELS_OF_A_SPAN_BYTES_MAX": 40,
     "FANOUT": 3,
 }
-
-
-@pytest.fixture
-def small() -> Iterator[None]:
-    """Limits so small that a few jobs fill lanes, windows, segments and labels."""
-    with limited(SMALL):
-        yield
 
 
 def finish(shard: Shard, leases: tuple[LeaseRecord, ...]) -> list[bytes]:

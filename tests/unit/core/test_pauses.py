@@ -13,7 +13,7 @@ from osqueue.core.ops import Code
 from osqueue.core.pauses import ENDLESS_MS, lasting, next_end_ms, timed, without_ended
 from osqueue.core.queue_ops import ChangeSettings, LengthenPauses, RunTimers
 from osqueue.core.reduce import reduce
-from osqueue.core.state import KindSettings, QueueSettings
+from osqueue.core.settings import KindSettings, QueueSettings
 from osqueue.core.timers import has_due_timers, next_due_ms
 from tests.support.shard import Shard
 

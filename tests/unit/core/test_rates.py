@@ -16,7 +16,8 @@ from osqueue.core.ops import Code, decode_outcomes, encode_outcomes, outcomes_by
 from osqueue.core.queue_ops import ChangeSettings, RunTimers
 from osqueue.core.rates import bucket_of, burst_of, is_owed, spent
 from osqueue.core.restore import reset_clock
-from osqueue.core.state import NO_STARTS, KindSettings, QueueSettings, State
+from osqueue.core.settings import KindSettings, QueueSettings
+from osqueue.core.state import NO_STARTS, State
 from osqueue.core.timers import has_due_timers
 from tests.support.shard import Shard
 

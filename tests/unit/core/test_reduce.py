@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import astuple
 
 from osqueue import limits
 from osqueue.core import arrows
@@ -251,8 +252,7 @@ def test_the_two_tables_cover_every_state_and_operation() -> None:
 @pytest.mark.parametrize(("origin", "act"), ARROWS, ids=name_of)
 def test_an_operation_moves_a_job_along_its_arrow(shard: Any, origin: str, act: Any) -> None:
     key, token = ORIGINS[origin](shard)
-    before = len(shard.events)
-    state_before = shard.where(key)
+    before, state_before = len(shard.events), shard.where(key)
     answer, target = ARROWS[(origin, act)]
     (outcome,) = shard.apply(act(key, token))
     assert (outcome.code, shard.where(key)) == (answer, target)
@@ -295,7 +295,7 @@ def test_every_arrow_of_the_table_is_walked_and_no_other() -> None:
     walked |= moves_of(Shard(), lambda shard: shard.apply(replaced(*queued(shard), delay_ms=5_000)))
     for late in (late_scheduled, late_failing):
         walked |= moves_of(Shard(), late, 120_000)
-    assert walked == {EXPIRED, *((each.origin, each.target, each.cause) for each in arrows.ARROWS)}
+    assert walked == {EXPIRED, *(astuple(each)[:3] for each in arrows.ARROWS if each.cause != "follow")}
 
 
 def moves_of(shard: Any, way: Callable[[Any], Any], later_ms: int = 0) -> set[tuple[str, str, str]]:

@@ -29,7 +29,8 @@ from osqueue.core.job_ops import (
 from osqueue.core.ops import Op, decode_outcomes, encode_outcomes
 from osqueue.core.queue_ops import ChangeSettings, LengthenPauses, RaiseGcFloor, RedriveJobs, RunTimers
 from osqueue.core.reduce import reduce
-from osqueue.core.state import BodyRef, State
+from osqueue.core.rows import BodyRef
+from osqueue.core.state import State
 from simulation.invariants import MOVES
 from simulation.tight import limited
 

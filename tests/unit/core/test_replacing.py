@@ -14,7 +14,8 @@ from osqueue.core.encoding import decode_blocks
 from osqueue.core.job_ops import CancelJob, EnqueueJobs, JobSpec, ReplaceJobs, Replacement, UniqueRule
 from osqueue.core.ops import Code
 from osqueue.core.queue_ops import RaiseGcFloor
-from osqueue.core.state import BodyRef, FinishedJob, State
+from osqueue.core.rows import BodyRef
+from osqueue.core.state import FinishedJob, State
 from osqueue.core.tables import known_until_ms
 from simulation.tight import limited
 from tests.support.shard import Shard

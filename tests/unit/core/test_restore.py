@@ -24,7 +24,7 @@ from osqueue.core.job_ops import (
     FailJobs,
 )
 from osqueue.core.ops import Code
-from osqueue.core.queue_ops import ChangeSettings, RedriveJobs, RunTimers
+from osqueue.core.queue_ops import ChangeSettings, GroupChange, RedriveJobs, RunTimers
 from osqueue.core.reduce import applicable
 from osqueue.core.restore import (
     SEQ_MARGIN,
@@ -37,6 +37,7 @@ from osqueue.core.restore import (
     restore,
     seq_after,
 )
+from osqueue.core.rows import BodyRef
 from osqueue.core.state import (
     CANCELLED,
     COMPLETED,
@@ -45,7 +46,6 @@ from osqueue.core.state import (
     QUEUED,
     STALLED,
     UPDATED,
-    BodyRef,
     PastAttempt,
     Span,
     State,
@@ -196,7 +196,7 @@ def test_no_group_waits_for_a_job_that_may_be_over_and_paused_ones_stay_so(shard
     (lease,) = shard.claim()
     shard.apply(FailJobs((FailedAttempt(key, lease.token, "x", retry_ms=60_000),)))
     (other,) = shard.enqueue(group="a")
-    shard.apply(ChangeSettings(groups=(("b", True),)))
+    shard.apply(ChangeSettings(groups=(GroupChange("b", True),)))
     shard.enqueue(group="b")
     backup = shard.state
     assert backup.holds.keys() == {"a", "b"}

@@ -25,8 +25,9 @@ from osqueue.core.job_ops import (
 from osqueue.core.ops import Code
 from osqueue.core.queue_ops import ChangeSchedule, ChangeSettings, RedriveJobs, RunTimers
 from osqueue.core.restore import reset_clock
+from osqueue.core.rows import BodyRef
 from osqueue.core.scheduling import SHARED, of_a_new_life, schedule_weight
-from osqueue.core.state import BodyRef, JobRecord, LeaseRecord, ScheduleRow
+from osqueue.core.state import JobRecord, LeaseRecord, ScheduleRow
 from osqueue.core.timers import has_due_timers, next_due_ms
 from tests.support.machines import NOON_MS
 from tests.support.shard import Shard

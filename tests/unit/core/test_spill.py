@@ -21,7 +21,7 @@ from osqueue.core.job_ops import (
 )
 from osqueue.core.ops import Code
 from osqueue.core.queue_ops import ChangeSettings, RedriveJobs, RunTimers
-from osqueue.core.state import BodyRef
+from osqueue.core.rows import BodyRef
 from osqueue.core.weights import finished_weight, session_weight_of
 
 HEAD_BYTES_MAX = 320 * limits.KB  # all budgets together, and one row more of each

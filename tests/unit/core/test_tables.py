@@ -28,6 +28,7 @@ from osqueue.core.job_ops import (
 )
 from osqueue.core.ops import Code
 from osqueue.core.queue_ops import MergeTables, RunTimers
+from osqueue.core.rows import BodyRef
 from osqueue.core.state import (
     ARCHIVE_ONLY,
     CANCELLED,
@@ -36,7 +37,6 @@ from osqueue.core.state import (
     EXPIRED_DEAD,
     FAILED,
     UPDATED,
-    BodyRef,
     FinishedJob,
     JobRecord,
     TableRef,

@@ -14,7 +14,7 @@ from osqueue.commit.effects import Submit
 from osqueue.core.archive_record import ArchiveRecord, content_from
 from osqueue.core.encoding import decode_head
 from osqueue.core.queue_ops import RunTimers
-from osqueue.core.state import BodyRef
+from osqueue.core.rows import BodyRef
 from osqueue.objects.layout import root_of
 from osqueue.stores.base import Delete, Get
 from osqueue.stores.memory import MemoryStore

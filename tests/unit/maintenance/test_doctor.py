@@ -12,7 +12,7 @@ from osqueue.core.encoding import decode_head
 from osqueue.core.intents import intent_body, intent_key, intents_prefix
 from osqueue.core.ops import Request as Announced
 from osqueue.core.queue_ops import ChangeSettings
-from osqueue.core.state import KindSettings
+from osqueue.core.settings import KindSettings
 from osqueue.errors import Rejected
 from osqueue.maintenance import doctor as checks
 from osqueue.maintenance.store_probes import OK, TROUBLE, WARNING, StoreProbes, measure, worst

@@ -34,6 +34,8 @@ def transition(origin: str, target: str, cause: str, **more: Any) -> stored.Tran
 ARROWS = [
     ("", "queued", "enqueue", "queued"),
     ("", "scheduled", "enqueue", "scheduled"),
+    ("", "queued", "follow", "queued"),
+    ("", "scheduled", "follow", "scheduled"),
     ("scheduled", "queued", "due", "queued"),
     ("failing", "queued", "due", "queued"),
     ("queued", "processing", "claim", "processing"),

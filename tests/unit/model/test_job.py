@@ -95,7 +95,7 @@ def test_a_finished_job_is_shown_alike_by_the_queue_and_by_the_archive() -> None
 def test_every_field_of_a_job_comes_from_a_row_or_is_made_of_one() -> None:
     columns = {*JobRecord.__struct_fields__, *LeaseRecord.__struct_fields__, *FinishedJob.__struct_fields__}
     made = {name for name, field in OF_JOBS.items() if field.column not in columns}
-    assert made == {"job_id", "error"}
+    assert made == {"job_id", "error", "parent", "then", "follow_ups"}
     lease = LeaseRecord(JOB, "token", "w1", T0 + 1, T0 + 2, T0 + 3, 30_000, cancel=True)
     seen = lease_view(lease)
     assert (seen.worker, seen.heartbeat_at, seen.cancel_requested) == ("w1", moment(T0 + 2), True)

@@ -9,14 +9,15 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from msgspec.structs import fields as struct_fields
 
-from osqueue import Queue, Rejected, Unique, limits
+from osqueue import Next, Queue, Rejected, Unique, limits
 from osqueue.cli.enqueue import enqueue
 from osqueue.contract.schemas import Leased, NewJob
 from osqueue.core.archive_record import ArchiveRecord, to_record
 from osqueue.core.encoding import encode
 from osqueue.core.erase import blank_job, blank_row
 from osqueue.core.job_ops import JobSpec, record_of
-from osqueue.core.state import COMPLETED, FinishedJob, JobRecord, LeaseRecord, QueueSettings
+from osqueue.core.settings import QueueSettings
+from osqueue.core.state import COMPLETED, FinishedJob, JobRecord, LeaseRecord
 from osqueue.core.weights import finished_weight, job_weight, lease_weight
 from osqueue.model.dead_letters import DeadLetter
 from osqueue.model.fields import described_fields
@@ -50,10 +51,13 @@ OTHER: dict[str, Any] = {
     "start_within": 90.0,
     "headers": {"traceparent": "00-4bf9-00f0-01", "tenant": "größe"},
     "unique": Unique(while_="waiting", window=60.0, on_duplicate="replace"),
+    "then": [Next("notify", {"to": "ada"}, priority=0, then=[Next("log")])],
+    "batch": "0190a8b2-7c1d-7e4f-8a5b-3c2d1e0f9a00",
 }
 TIMES = {"delay", "at"}  # say when a job is due, and are not kept with it
 # A deadline is kept as ``start_by``, and of what is said of an id only for how long it is taken.
-KEPT = [name for name in OPTIONS if name not in {*TIMES, "start_within", "unique"}]
+# Follow-ups and batches tie a job to others: see ``Links``.
+KEPT = [name for name in OPTIONS if name not in {*TIMES, "start_within", "unique", "then", "batch"}]
 
 
 def filled(*left_out: str) -> dict[str, Any]:
@@ -86,6 +90,8 @@ def test_keyword_arguments_are_the_options() -> None:
 
     assert list(arguments) == list(plain)
     for name, hint in plain.items():
+        if name == "then":  # any sequence will do
+            continue
         assert members(arguments[name]) - {timedelta} == members(hint), name
         assert (timedelta in members(arguments[name])) is (float in members(hint) and name != "at"), name
 
@@ -114,7 +120,7 @@ LONGEST: dict[str, Any] = {
 def job_with(name: str) -> JobRecord:
     """A job with the option alone, as large as it may be."""
     option = OPTIONS[name]
-    value = LONGEST.get(name, option.about.le if option.type in (int, float) else None)
+    value = LONGEST.get(name, option.about.le if option.type in (int, float) else OTHER[name])
     return record_of(
         JobSpec(bytes(16), b"1" * 8, **{option.column: option.read(value)}),
         QueueSettings(),
@@ -124,7 +130,7 @@ def job_with(name: str) -> JobRecord:
     )
 
 
-@pytest.mark.parametrize("name", [*KEPT, "start_within"])
+@pytest.mark.parametrize("name", [*KEPT, "start_within", "then", "batch"])
 def test_a_jobs_weight_counts_the_option(name: str) -> None:
     job = job_with(name)
     assert len(encode(job)) <= job_weight(job)
@@ -166,7 +172,7 @@ def test_everybody_who_looks_at_a_job_sees_the_options_that_stay_with_it(view: t
     assert issubclass(view, ViewedOptions)
     assert issubclass(NewJob, JobOptions)
     # How long a result is kept is told by when it expires.
-    assert set(ViewedOptions.__struct_fields__) == {*KEPT, "start_by"} - {"result_ttl"}
+    assert set(ViewedOptions.__struct_fields__) == {*KEPT, "start_by", "batch"} - {"result_ttl"}
 
 
 @pytest.mark.parametrize("holder", [Lease, WorkerJob])
@@ -180,12 +186,13 @@ def test_a_job_in_a_workers_hands_has_the_same_as_attributes(holder: type) -> No
 
 def test_what_is_enqueued_is_what_the_worker_and_everybody_else_see(machine: Any) -> None:
     q: Queue[Any] = Queue(MemoryStore(machine), "mail", machine=machine)
-    done = q.enqueue(1, **filled(*TIMES))
+    batch = q.open_batch().batch_id
+    done = q.enqueue(1, **{**filled(*TIMES), "batch": batch})
     (lease,) = q.claim()
     seen = q.status(done.job_id or "")
     assert seen is not None
     for name in ViewedOptions.__struct_fields__:
-        wanted = machine.now_ms() + 90_000 if name == "start_by" else OTHER[name]
+        wanted = {"start_by": machine.now_ms() + 90_000, "batch": batch}.get(name, OTHER.get(name))
         told = getattr(seen, name)
         assert getattr(lease, name) == told
         assert (round(told.timestamp() * 1000) if name == "start_by" else told) == wanted

@@ -14,7 +14,7 @@ from osqueue import Queue, Rejected
 from osqueue.cli.queues import configure
 from osqueue.contract.admin_schemas import Settings
 from osqueue.core.queue_ops import ChangeSettings
-from osqueue.core.state import KindSettings, QueueSettings
+from osqueue.core.settings import KindSettings, QueueSettings
 from osqueue.model.settings import (
     DEFAULTS,
     KIND_SETTINGS,
@@ -43,6 +43,8 @@ OTHER: dict[str, Any] = {
     "burst": 4,
     "shards": 2,
     "group_running": 3,
+    "group_rate": [5, 60.0],
+    "group_burst": 2,
     "group_on_failure": "skip",
     "group_on_dead": "stop",
     "group_shards": 2,
@@ -80,9 +82,9 @@ def test_every_field_is_described_and_left_out_by_default() -> None:
 
 
 def test_the_head_has_a_column_for_every_setting_and_an_operation_that_changes_it() -> None:
-    assert set(QueueSettings.__struct_fields__) == {*COLUMNS, "shard"} - {
+    assert set(QueueSettings.__struct_fields__) == {*COLUMNS, "shard", "overrides"} - {
         "groups"
-    }  # those are no settings but holds
+    }  # those are holds, and what is different for one group
     defaults = {field.name: field.default for field in struct_fields(ChangeSettings)}
     assert defaults == {
         **dict.fromkeys(COLUMNS),

@@ -12,7 +12,9 @@ from osqueue import JobCancelled, Kind, Queue, Rejected, limits
 from osqueue.bulk.writer import BulkWriter
 from osqueue.contract.admin_schemas import Settings
 from osqueue.core.job_ops import JobSpec, record_of
-from osqueue.core.state import BodyRef, QueueSettings
+from osqueue.core.rows import BodyRef
+from osqueue.core.settings import QueueSettings
+from osqueue.core.state import State
 from osqueue.objects.lookup import JobLocation
 from osqueue.server.flows import same_job
 from osqueue.stores.memory import MemoryStore
@@ -114,8 +116,8 @@ def test_why_tells_of_both_limits(q: Queue[Any], machine: Any) -> None:
 def test_a_call_that_is_repeated_after_the_deadline_knows_its_job(payload: Any) -> None:
     new = JobSpec(bytes(16), payload, start_within_ms=5)
     location = JobLocation("queued", record_of(new, QueueSettings(), 10, 10, 0))
-    late = location.at(16)
-    assert (location.at(15).state, late.state) == ("queued", "cancelled")
+    late = location.at(State(bytes(16), 1, now_ms=16))
+    assert (location.at(State(bytes(16), 1, now_ms=15)).state, late.state) == ("queued", "cancelled")
     assert same_job(JobSpec(bytes(16), b"1" * 8), late)
     assert not same_job(JobSpec(bytes(16), b"1" * 9), late)
 

@@ -9,7 +9,7 @@ import pytest
 
 from osqueue import Conflict, Damaged, Queue, Rejected, Throttled, Timeout, limits
 from osqueue.commit.driver import BlockingDriver
-from osqueue.core.state import BodyRef
+from osqueue.core.rows import BodyRef
 from osqueue.maintenance.head_restore import Restorer, RestoreReport
 from osqueue.objects import backups
 from osqueue.objects.layout import root_of

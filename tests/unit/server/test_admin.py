@@ -52,6 +52,15 @@ def test_statistics_are_those_of_the_library_and_as_the_contract_says(
     assert told.keys() | {"error"} == STATS["properties"].keys()
 
 
+def test_a_group_gets_limits_of_its_own_by_its_path(caller: Caller) -> None:
+    told = caller.ask("PATCH", f"{QUEUE}/groups/customer-7", {"running": 5, "rate": [50, 60], "paused": True})
+    assert told.body["groups"] == {"customer-7": {"running": 5, "rate": [50, 60.0]}}
+    told = caller.ask("PATCH", f"{QUEUE}/groups/customer-7", {"running": None, "rate": None})
+    assert told.body["groups"] == {}
+    refused = caller.ask("PATCH", f"{QUEUE}/groups/customer-7", {"running": -1})
+    assert (refused.status, refused.body["error"]["field"]) == (422, "running")
+
+
 def test_settings_change_one_by_one_and_the_answer_shows_them(caller: Caller) -> None:
     paused = caller.ask("PATCH", QUEUE, {"paused": True, "dead_ttl": 600}).body
     assert (paused["paused"], paused["settings"]["dead_ttl"]) == (True, 600)

@@ -257,7 +257,7 @@ def test_so_is_that_of_heartbeats(caplog: Records) -> None:
 def test_a_stop_says_for_how_many_jobs_it_waits(q: Queue[Any], caplog: Records) -> None:
     q.handler(lambda job: None)
     worker = Worker(q, drain=5)
-    worker._running.update(dict.fromkeys("ab"))  # type: ignore[misc]
+    worker._hand.running.update(dict.fromkeys("ab"))  # type: ignore[misc]
     with caplog.at_level(logging.INFO, logger="osqueue.worker"):
         worker._on_signal(signal.SIGTERM)
         worker._on_signal(signal.SIGTERM)

@@ -396,9 +396,9 @@ def test_a_poison_job_never_blocks_those_behind_it(q: Queue[Any]) -> None:
 
 
 def test_all_endings_of_a_turn_and_the_next_claim_share_one_commit(q: Queue[Any]) -> None:
-    reporter = WorkerReporter(q, "me", 30, None)
+    reporter = WorkerReporter(q, "me", 30)
     q.enqueue_many([{"payload": n} for n in range(10)])
-    _, claimed = q._run(reporter.turn([], 5))
+    _, (claimed,) = q._run(reporter.turn([], [(5, None)]))
     assert isinstance(claimed, ClaimResult)
     jobs = [WorkerJob[Any](q.name, granted, q.machine) for granted in claimed.leases]
     endings = [
@@ -410,7 +410,7 @@ def test_all_endings_of_a_turn_and_the_next_claim_share_one_commit(q: Queue[Any]
     ]
     before = q.stats()["commits"]
 
-    answers, claimed = q._run(reporter.turn(list(zip(jobs, endings, strict=True)), 3))
+    answers, (claimed,) = q._run(reporter.turn(list(zip(jobs, endings, strict=True)), [(3, None)]))
 
     assert isinstance(claimed, ClaimResult)
     assert len(claimed.leases) == 3
@@ -421,13 +421,13 @@ def test_all_endings_of_a_turn_and_the_next_claim_share_one_commit(q: Queue[Any]
 
 
 def test_a_loss_in_a_turn_is_told_of_its_own_job_only(q: Queue[Any]) -> None:
-    reporter = WorkerReporter(q, "me", 30, None)
+    reporter = WorkerReporter(q, "me", 30)
     q.enqueue_many([{"payload": n} for n in range(2)])
-    _, claimed = q._run(reporter.turn([], 2))
+    _, (claimed,) = q._run(reporter.turn([], [(2, None)]))
     assert isinstance(claimed, ClaimResult)
     jobs = [WorkerJob[Any](q.name, granted, q.machine) for granted in claimed.leases]
     jobs[0].token = "another"
-    answers, _ = q._run(reporter.turn([(job, RunCompleted(1)) for job in jobs], 0))
+    answers, _ = q._run(reporter.turn([(job, RunCompleted(1)) for job in jobs], []))
     assert [resulting_state(RunCompleted(1), done) for done in answers] == ["lost", "completed"]
 
 

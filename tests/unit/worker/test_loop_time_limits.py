@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from osqueue import AsyncQueue, Queue, Timeout, WorkerJob
-from osqueue.worker import loop
+from osqueue.worker import in_hand
 
 PATIENCE = 60  # seconds that a test waits for what must come
 
@@ -70,7 +70,7 @@ def test_a_thread_that_runs_for_too_long_keeps_its_slot_and_the_others_go_on(q: 
 def test_a_worker_whose_handlers_all_hang_ends_with_an_error(
     q: Queue[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "HANG_SECONDS", 0.05)
+    monkeypatch.setattr(in_hand, "HANG_SECONDS", 0.05)
     over = threading.Event()
     q.handler(lambda job: over.wait(PATIENCE), run_within=0.05)
     q.enqueue_many({"payload": at, "max_attempts": 1} for at in range(3))

@@ -26,16 +26,19 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
+    from .model.batch import BatchStatus
     from .model.dead_letters import DeadGroup, DeadLetter, DeadLetterDetails
     from .model.explain import Story
+    from .model.follow_ups import Next
     from .model.included import JobDetails
     from .model.job import Attempt, Done, Enqueued, Job
     from .model.pacer import PacerStatus
-    from .model.reports import Purged
+    from .model.reports import CancelledMany, Purged
     from .model.settings import Kind
     from .model.unique import Unique
     from .pacer import AsyncPacer, AsyncReservation, Pacer, Reservation
     from .queue.asynchronous import AsyncQueue
+    from .queue.batches import AsyncBatch, Batch
     from .queue.blocking import Queue
     from .queue.lease import AsyncLease, Lease
     from .worker import AsyncWorkerJob, Cancel, Fail, Retry, Snooze, Throttle, WorkerJob
@@ -58,10 +61,14 @@ _LATER = {
     "JobDetails": "model.included",
     "Kind": "model.settings",
     "PacerStatus": "model.pacer",
+    "CancelledMany": "model.reports",
     "Purged": "model.reports",
     "Queue": "queue.blocking",
     "Story": "model.explain",
     "Unique": "model.unique",
+    "BatchStatus": "model.batch",
+    "Next": "model.follow_ups",
+    **dict.fromkeys(("AsyncBatch", "Batch"), "queue.batches"),
 }
 
 
@@ -81,13 +88,17 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "AsyncBatch",
     "AsyncLease",
     "AsyncPacer",
     "AsyncQueue",
     "AsyncReservation",
     "AsyncWorkerJob",
     "Attempt",
+    "Batch",
+    "BatchStatus",
     "Cancel",
+    "CancelledMany",
     "Conflict",
     "Damaged",
     "DeadGroup",
@@ -105,6 +116,7 @@ __all__ = [
     "Lease",
     "LeaseLost",
     "NewerFormat",
+    "Next",
     "NotFinished",
     "NotFound",
     "NotInstalled",

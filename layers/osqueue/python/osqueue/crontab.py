@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
-from itertools import islice
+from itertools import islice, takewhile
 
 Ticks = tuple[
     tuple[int, ...], int
@@ -79,7 +79,8 @@ def _ticks(cron: str, zone: tzinfo, after_ms: int, until_ms: int, most: int) -> 
     after, until = _moment(after_ms), _moment(until_ms)
     found: list[int] = []
     if most:
-        early = list(islice(_from(cron, until.astimezone(zone), reverse=True), most))
+        back = takewhile(lambda at: at >= after, _from(cron, until.astimezone(zone), reverse=True))
+        early = list(islice(back, most))
         start = max(after, min(early, default=after).astimezone(UTC) - MARGIN)
         for at in _from(cron, start.astimezone(zone), reverse=False):
             at_ms = _ms(at)

@@ -27,14 +27,14 @@ from ..commit.protocol import commit
 from ..commit.retry import NEEDED, ask
 from ..commit.writer import ShardWriter
 from ..core.context import ReductionContext
-from ..core.draft import due_order
 from ..core.encoding import born_of, decode_blocks, encode_segment
 from ..core.groups import home_of
 from ..core.job_ops import AttachBulk, AttachSpans, JobSpec
 from ..core.ops import Code, Request
 from ..core.queue_ops import LOOK_AGAIN
 from ..core.reduce import reduce
-from ..core.state import JobRecord, QueueSettings, Span, State
+from ..core.settings import QueueSettings
+from ..core.state import JobRecord, Span, State, due_order
 from ..errors import Rejected, Throttled, Unavailable, shown
 from ..model.keys import KeySource
 from ..model.validation import queue_name, text

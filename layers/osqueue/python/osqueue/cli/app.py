@@ -26,8 +26,10 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Queues": {
         "events": "What happens in a queue, as it happens.",
         "queue": "Look at queues, pause and resume them, change settings, delete them.",
+        "group": "Groups: list those that run or are held, and why; limits of their own.",
         "dlq": "Look at dead letters, redrive or purge them.",
         "archive": "Read, sum up and replay what finished.",
+        "batch": "Batches, jobs whose common end makes another one: list, show, seal.",
         "reap": "Upkeep of one queue or all.",
         "doctor": "Find what is wrong, and put it right.",
     },

@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
-from ..core.state import CANCELLED, FAILING, PROCESSING, QUEUED, SCHEDULED
+from ..clock import MACHINE
 from ..events import Sink
-from ..objects.listing import PAGE_MAX
-from ..queue.blocking import Queue
-from .options import StoreCommand, duration, existing_queue, open_queue, store_arguments
+from ..model.reports import CancelledMany
+from .options import StoreCommand, duration, existing_queue, moment, open_queue, store_arguments
 from .output import Output, is_terminal
 
-WAITING = (QUEUED, SCHEDULED, FAILING)
-AT_ONCE = 32  # callers, who share commits
+
+def _before(value: str | float) -> float:
+    """A duration, for so long ago, or a time."""
+    if isinstance(value, float):
+        return value
+    try:
+        return MACHINE.now_ms() / 1000 - duration(value)
+    except click.BadParameter:
+        found = moment(value)
+    return found if isinstance(found, float) else found.timestamp()
 
 
 @click.command("cancel", cls=StoreCommand)
 @store_arguments(commits=True)
 @click.option("--kind", "kinds", multiple=True, help="Only this kind; may be repeated.")
-@click.option("--all", "every", is_flag=True, help="Jobs of every kind.")
-@click.option("--state", type=click.Choice(WAITING), help="Only jobs in this state.")
-@click.option("--older-than", type=duration, help="Only jobs enqueued at least so long ago.")
-@click.option("--limit", type=click.IntRange(1), help="Most jobs to cancel.")
+@click.option("--group", help="Only this group.")
+@click.option("--all", "every", is_flag=True, help="Jobs of every kind and group.")
+@click.option("--before", type=_before, help="Only jobs enqueued so long ago, or before this time.")
 @click.option("--dry-run", is_flag=True, help="Only count.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 @click.pass_obj
@@ -35,53 +39,40 @@ def cancel(
     address: str,
     queue: str,
     kinds: Sequence[str],
+    group: str | None,
     every: bool,
-    state: str | None,
-    older_than: float | None,
-    limit: int | None,
+    before: float | None,
     dry_run: bool,
     yes: bool,
     timeout: float,
     sinks: Sequence[Sink],
 ) -> None:
-    """Cancel waiting jobs: queued, scheduled or failing ones. Those that run when their turn comes are asked to stop.
+    """Cancel all jobs that wait: queued, scheduled or failing ones, however many. Those that run are asked to stop.
 
-    They are listed first and cancelled one by one, so jobs that are enqueued meanwhile stay. It may be stopped at any
-    time and repeated.
+    No worker gets any of them from then on. Those that lie deep in the queue are cancelled when they are met. Jobs that
+    are enqueued later stay.
     """
-    if bool(kinds) == every:
-        raise click.UsageError("which jobs? Name --kind, or --all.")
+    if (bool(kinds) or group is not None) == every:
+        raise click.UsageError("which jobs? Name --kind or --group, or --all.")
+    names = list(kinds) or None
     with open_queue(address, queue, timeout, sinks=sinks) as q:
-        wanted = _waiting(existing_queue(q), kinds or None, state, older_than, limit)
-        if dry_run or not wanted:
-            output.record({"queue": queue, "would_cancel": len(wanted)})
+        found = existing_queue(q).cancel_many(names, group, before, dry_run=True)
+        if dry_run or found == CancelledMany():
+            output.record({"queue": queue, "would_cancel": found.cancelled, **_rest(found)})
             return
         if not yes:
+            count = _count(found)
             if not is_terminal(sys.stdin):
-                raise click.UsageError(f"{len(wanted):,} jobs would be cancelled: add --yes to do it.")
-            click.confirm(f"Cancel {len(wanted):,} jobs of queue {queue}?", abort=True, err=True)
-        from concurrent.futures import ThreadPoolExecutor  # here: what commands share does not pay for it
-
-        with ThreadPoolExecutor(AT_ONCE) as callers:
-            done = Counter(callers.map(q.cancel, wanted))
-    output.record(
-        {
-            "queue": queue,
-            "cancelled": done.pop(CANCELLED, 0),
-            "asked": done.pop(PROCESSING, 0),
-            "over": done.total(),
-        }
-    )
+                raise click.UsageError(f"{count} would be cancelled: add --yes to do it.")
+            click.confirm(f"Cancel {count} of queue {queue}?", abort=True, err=True)
+        done = q.cancel_many(names, group, before)
+    output.record({"queue": queue, "cancelled": done.cancelled, **_rest(done)})
 
 
-def _waiting(
-    q: Queue[Any], kinds: Sequence[str] | None, state: str | None, older_than: float | None, limit: int | None
-) -> list[str]:
-    found: list[str] = []
-    cursor: str | None = None
-    while limit is None or len(found) < limit:
-        page, cursor = q.jobs(state, PAGE_MAX, cursor, kinds, older_than=older_than)
-        found += [each.job_id for each in page if each.state in WAITING]
-        if cursor is None:
-            break
-    return found[:limit]
+def _rest(found: CancelledMany) -> dict[str, int]:
+    return {"asked": found.asked, "waiting": found.waiting}
+
+
+def _count(found: CancelledMany) -> str:
+    total = f"{found.cancelled + found.asked + found.waiting:,} jobs"
+    return f"at most {total}" if found.waiting else total

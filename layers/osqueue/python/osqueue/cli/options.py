@@ -263,6 +263,16 @@ def _option(field: DescribedField) -> Callable[[F], F]:
         )
     if field.type is Unique:
         return _unique_options
+    if field.type is list:
+        return click.option(
+            f"--{name}",
+            field.name,
+            callback=lambda _context, _option, text: (
+                None if text is None else msgspec.json.decode(json(text))
+            ),
+            metavar="JSON",
+            help=f'{about.description} Such as \'[{{"kind": "notify"}}]\'.',
+        )
     if field.type is bool:
         return click.option(f"--{name}/--no-{name}", field.name, default=None, help=about.description)
     form, example = _WRITTEN[field.type]

@@ -159,6 +159,29 @@ def stats(output: Output, address: str, queue: str, timeout: float) -> None:
         output.record(fields, title=part)
 
 
+@queue.command("flow", cls=StoreCommand)
+@store_arguments()
+@click.pass_obj
+def flow(output: Output, address: str, queue: str, timeout: float) -> None:
+    """All limits of the queue, and what is used of them; over shards, what each has."""
+    with open_queue(address, queue, timeout) as q:
+        found = msgspec.to_builtins(existing_queue(q).flow())
+    if not output.tables:
+        output.document(found)
+        return
+    kinds, shards = found.pop("kinds"), found.pop("shards")
+    groups, rate = found.pop("groups"), found.pop("rate")
+    output.record(found)
+    output.record(groups, title="groups")
+    if rate is not None:
+        output.record(rate, title="rate")
+    for kind, use in kinds.items():
+        own = use.pop("rate") or {}
+        output.record({**use, **own}, title=f"kind {kind}" if kind else "jobs without a kind")
+    for number, share in enumerate(shards):
+        output.record(share, title=f"shard {number}")
+
+
 @queue.command("jobs", cls=StoreCommand)
 @store_arguments()
 @click.option("--state", type=click.Choice(STATES), help="Only jobs in this state.")
@@ -266,6 +289,7 @@ def _whose(kind: str | None, group: str | None) -> dict[str, str]:
 @click.option("--drop-kind", help="From now on jobs of this kind are as the queue says.")
 @options_of(SETTINGS[name] for name in SETTINGS if name not in ("kinds", "groups"))
 @click.option("--no-rate", is_flag=True, help="As many may start as come.")
+@click.option("--no-group-rate", is_flag=True, help="As many of each group may start as come.")
 @click.pass_obj
 def configure(
     output: Output,
@@ -276,15 +300,18 @@ def configure(
     kind: str | None,
     drop_kind: str | None,
     no_rate: bool,
+    no_group_rate: bool,
     timeout: float,
     **settings: Any,
 ) -> None:
     """Change settings; what is not named stays as it is."""
     changes = {name: value for name, value in settings.items() if value is not None}
-    if no_rate:
-        if "rate" in changes:
-            raise click.UsageError("--no-rate: --rate is given, too.")
-        changes["rate"] = None
+    for name, lifted in (("rate", no_rate), ("group_rate", no_group_rate)):
+        if lifted:
+            option = name.replace("_", "-")
+            if name in changes:
+                raise click.UsageError(f"--no-{option}: --{option} is given, too.")
+            changes[name] = None
     kinds: dict[str, Any] = {}
     if kind is not None:
         if not changes:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from ..clock import Machine
 from ..commit.effects import Sleep
 from ..contract.admin_schemas import (
+    CancelMany,
     DeadGroups,
     DeadLetters,
     Page,
     Purge,
+    QueueGroups,
     Queues,
     Redrive,
     Redriven,
@@ -29,12 +31,14 @@ from ..model.explain import Story
 from ..model.included import INCLUDES_DEAD, include_of
 from ..model.job import Job
 from ..model.job_filter import job_filter_of
-from ..model.reports import Purged, ReapReport
+from ..model.reports import CancelledMany, FlowUsage, Purged, QueueGroup, ReapReport
 from ..model.settings import change_of
 from ..objects import archive
 from ..objects.listing import PAGE_MAX
 from ..operations.dead_letters import PACE_SECONDS, rate_of, redrive_limit
 from ..operations.purge import names_of
+from ..operations.settings import cancel_of
+from .batches import RemoteBatches
 from .call import ApiClient, RemoteFlow
 from .content import details
 from .schedules import RemoteSchedules
@@ -43,7 +47,7 @@ PURGED_AT_ONCE = 50  # jobs in one call: each takes a dozen requests to the stor
 REDRIVEN_AT_ONCE = 10_000  # dead letters in one call
 
 
-class RemoteAdmin(RemoteSchedules):
+class RemoteAdmin(RemoteSchedules, RemoteBatches):
     """Listing, cancel, settings, schedules, dead letters, stories, purge, upkeep, the archive."""
 
     def cancel(self, text: str) -> RemoteFlow[str]:
@@ -53,6 +57,24 @@ class RemoteAdmin(RemoteSchedules):
         except NotFound:
             return "not_found"
         return found.status
+
+    def cancel_many(
+        self,
+        kinds: Iterable[str] | None = None,
+        group: str | None = None,
+        enqueued_before: datetime | float | None = None,
+        dry_run: bool = False,
+    ) -> RemoteFlow[CancelledMany]:
+        """Cancel all that match and wait, and ask those that run; or only count them."""
+        op = cancel_of(kinds, group, enqueued_before)
+        body = CancelMany(
+            kinds=None if op.kinds is None else list(op.kinds),
+            group=op.group,
+            enqueued_before=op.before_ms / 1000 if op.before_ms else None,
+            dry_run=bool(dry_run),
+        )
+        found: CancelledMany = yield from self._once("cancel_many", body)
+        return found
 
     def run_now(self, text: str) -> RemoteFlow[str]:
         """Let a delayed job be claimable at once; answers its state, "not_found" where there is no such job."""
@@ -94,11 +116,26 @@ class RemoteAdmin(RemoteSchedules):
         found: dict[str, Any] = yield from self.ask("stats")
         return found
 
+    def flow(self) -> RemoteFlow[FlowUsage]:
+        """All limits of the queue, and what is used of them."""
+        found: FlowUsage = yield from self.ask("flow")
+        return found
+
+    def groups(self, limit: int = 100) -> RemoteFlow[list[QueueGroup]]:
+        """Groups that run, or that something holds: those that are held first, then by name."""
+        validation.whole_number(limit, "limit", 1, PAGE_MAX)
+        found: QueueGroups = yield from self.ask("groups", query=[("limit", limit)])
+        return found.groups
+
     def configure(self, **wished: Any) -> RemoteFlow[None]:
         """Change settings on every shard; answers when all have them."""
         change_of(wished)
         settings = {name: validation.seconds(value) for name, value in wished.items()}
         yield from self.ask("configure", body=Settings(**settings))
+
+    def configure_group(self, group: str, wished: Mapping[str, Any]) -> RemoteFlow[None]:
+        """Change what one group has of its own. Raises Rejected, Throttled."""
+        yield from self.configure(groups={group: wished})  # in the body: not every group fits into a path
 
     def story(self, text: str) -> RemoteFlow[Story]:
         """The story of a job, by job id or by the client's own id. Raises NotFound."""

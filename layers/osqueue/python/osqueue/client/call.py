@@ -66,6 +66,7 @@ class ApiClient:
         kind: Any = None,
         job: str | None = None,
         schedule: str | None = None,
+        batch: str | None = None,
         query: Sequence[tuple[str, object]] = (),
         body: Struct | None = None,
         seconds: float | None = None,
@@ -77,8 +78,7 @@ class ApiClient:
         Tried for ``seconds``, or ``tries`` times, each for at most ``patience`` seconds.
         """
         path = {"queue": self.queue} if job is None else {"queue": self.queue, "id": job}
-        if schedule is not None:
-            path["schedule"] = schedule
+        path |= {name: each for name, each in (("schedule", schedule), ("batch", batch)) if each is not None}
         given = tuple((name, _plain(name, value)) for name, value in query if value is not None)
         data = b"" if body is None else msgspec.json.encode(body)
         request = call(operation, path=path, query=given, body=data)

@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from .. import limits
 from ..commit.effects import AwaitNews, Sleep
@@ -26,7 +27,7 @@ from ..contract.schemas import (
 )
 from ..contract.schemas import Leases as Answered
 from ..core.job_ops import LeaseBeat
-from ..core.state import JobRecord, LeaseRecord
+from ..core.state import JobRecord, LeaseRecord, Links
 from ..errors import Damaged, OsqueueError
 from ..model import validation
 from ..model.fields import moment
@@ -205,6 +206,14 @@ def _granted(leased: Leased, worker: str, sent_at: float) -> GrantedLease:
         payload, codec = found
     else:
         payload, codec = Damaged(f"job {leased.job_id}: the API gave no payload with the lease."), ""
+    beside = leased.encoded.get("input")
+    given = content(leased.input, UNSET, None) if beside is None else (beside.data, beside.codec)
+    columns = columns_viewed(leased)
+    if leased.parent is not None:
+        links = columns.get("links") or Links()
+        columns["links"] = replace(
+            links, parent=key_of(leased.parent), input_codec="" if given is None else given[1]
+        )
     job = JobRecord(
         key_of(leased.job_id),
         b"",
@@ -214,7 +223,7 @@ def _granted(leased: Leased, worker: str, sent_at: float) -> GrantedLease:
         run=leased.run,
         scheduled_ms=0 if leased.scheduled_at is None else _ms(leased.scheduled_at),
         schedule=leased.schedule or "",
-        **columns_viewed(leased),
+        **columns,
     )
     lease = LeaseRecord(
         job,
@@ -226,7 +235,7 @@ def _granted(leased: Leased, worker: str, sent_at: float) -> GrantedLease:
         round(leased.lease * 1000),
         leased.cancel_requested,
     )
-    return GrantedLease(lease, payload, sent_at)
+    return GrantedLease(lease, payload, sent_at, None if given is None else given[0])
 
 
 def _ms(at: datetime) -> int:

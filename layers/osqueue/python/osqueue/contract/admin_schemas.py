@@ -6,12 +6,15 @@ from typing import Any
 
 from msgspec import UNSET, Raw, UnsetType
 
+from ..model.batch import BatchStatus
 from ..model.dead_letters import DeadGroup, DeadLetter
 from ..model.event import Event
+from ..model.follow_ups import Next
 from ..model.job import Job
 from ..model.job_options import JobOptions
+from ..model.reports import QueueGroup
 from ..model.schedule import Schedule
-from ..model.settings import WishedSettings
+from ..model.settings import Group, WishedSettings
 from .schemas import EncodedContent, RequestBody, ResponseBody
 
 
@@ -19,11 +22,30 @@ class Settings(WishedSettings, RequestBody, frozen=True):
     """Settings to change; those left out stay as they are."""
 
 
+class GroupWish(Group, RequestBody, frozen=True):
+    """What to change of one group; what is left out stays as it is, null is as the queue says."""
+
+
 class Queues(ResponseBody, frozen=True, kw_only=True):
     """One page of the queues' statistics, and the cursor of the next."""
 
     queues: list[dict[str, Any]]
     cursor: str | None = None
+
+
+class QueueGroups(ResponseBody, frozen=True, kw_only=True):
+    """Groups of a queue: those that something holds first, then by name."""
+
+    groups: list[QueueGroup]
+
+
+class CancelMany(RequestBody, frozen=True, kw_only=True):
+    """Which waiting jobs to cancel: all that match what is named, of those that are there by now."""
+
+    kinds: list[str] | None = None  # 16 at most
+    group: str | None = None
+    enqueued_before: float | None = None  # Unix seconds
+    dry_run: bool = False  # only count
 
 
 class Redrive(RequestBody, frozen=True, kw_only=True):
@@ -100,6 +122,27 @@ class Schedules(ResponseBody, frozen=True, kw_only=True):
     """The schedules of a queue, by name."""
 
     schedules: list[Schedule]
+
+
+class NewBatch(RequestBody, frozen=True, kw_only=True):
+    """A batch to open. ``batch_id`` is the key its client drew, so that a repeated request opens the same one."""
+
+    batch_id: str | None = None
+    name: str | None = None
+    on_complete: Next | None = None  # the job that comes when none is left
+    on_success: Next | None = None  # that which comes when all are completed
+
+
+class BatchChange(RequestBody, frozen=True, kw_only=True):
+    """Seal a batch: no more jobs of it come from outside."""
+
+    sealed: bool
+
+
+class Batches(ResponseBody, frozen=True, kw_only=True):
+    """The batches of a queue, the oldest first."""
+
+    batches: list[BatchStatus]
 
 
 class EventPage(ResponseBody, frozen=True, kw_only=True):

@@ -28,6 +28,7 @@ _STATISTICS: dict[str, Any] = {
     "budgets": {"ready": 0.021, "leases": 0.004},
     "counters": {"enqueued": 58, "claimed": 47, "completed": 40},
     "settings": {name: DEFAULTS[name] for name in NESTED},
+    "groups": {"customer-7": {"running": 5, "rate": [50, 60.0]}},
 }
 _VIEW: dict[str, Any] = {
     "job_id": _JOB,
@@ -40,6 +41,20 @@ _VIEW: dict[str, Any] = {
     "payload_bytes": 24,
     "id": "order-7",
     "run": 0,
+}
+_BATCH = {
+    "batch_id": "0190a8b2-7c1d-7e4f-8a5b-3c2d1e0f9a00",
+    "name": "march",
+    "state": "open",
+    "total": 40,
+    "left": 12,
+    "completed": 27,
+    "failed": 1,
+    "cancelled": 0,
+    "created_at": "2026-11-22T03:00:00Z",
+    "ended_at": None,
+    "on_complete": {"kind": "report"},
+    "on_success": {"kind": "publish", "payload": {"to": "all"}},
 }
 _SCHEDULE: dict[str, Any] = {
     "name": "nightly",
@@ -124,7 +139,43 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "result": (None, {"job_id": _JOB, "result": {"sent": True}}),
     "list_queues": (None, {"queues": [_STATISTICS]}),
     "stats": (None, _STATISTICS),
+    "flow": (
+        None,
+        {
+            "queue": "emails",
+            "running": 3,
+            "max_running": 50,
+            "rate": {"starts": 100, "period": 60.0, "burst": 10, "left": 0, "next_at": _NOON},
+            "paused": False,
+            "paused_until": None,
+            "kinds": {"welcome": {"running": 3, "max_running": 8}},
+            "groups": {"running": 1, "full": 2, "held": 1, "stopped": 0, "paused": 0, "rate_limited": 0},
+            "shards": [],
+        },
+    ),
+    "groups": (
+        None,
+        {
+            "groups": [
+                {
+                    "group": "order-42",
+                    "state": "held",
+                    "running": 0,
+                    "waiting": 4,
+                    "why": f"its group 'order-42' waits for job {_JOB}, which failed and is tried again",
+                    "since": _NOON,
+                    "opens_at": "2030-01-31T12:00:08Z",
+                    "waits_for": _JOB,
+                }
+            ]
+        },
+    ),
     "configure": ({"paused": True, "dead_ttl": 604800}, {**_STATISTICS, "paused": True}),
+    "cancel_many": (
+        {"kinds": ["welcome"], "enqueued_before": 1_900_000_000},
+        {"cancelled": 120, "asked": 3, "waiting": 4_000},
+    ),
+    "configure_group": ({"running": 5, "rate": [50, 60]}, _STATISTICS),
     "list_schedules": (None, {"schedules": [_SCHEDULE]}),
     "put_schedule": (
         {"cron": "0 3 * * *", "tz": "Europe/Berlin", "payload": {"report": "sales"}, "kind": "report"},
@@ -133,6 +184,17 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "get_schedule": (None, _SCHEDULE),
     "change_schedule": ({"paused": True}, {**_SCHEDULE, "paused": True, "next_at": None}),
     "run_schedule": (None, {"status": "queued", "job_id": _JOB, "state": "queued"}),
+    "open_batch": (
+        {
+            "name": "march",
+            "on_complete": {"kind": "report"},
+            "on_success": {"kind": "publish", "payload": {"to": "all"}},
+        },
+        _BATCH,
+    ),
+    "list_batches": (None, {"batches": [_BATCH]}),
+    "get_batch": (None, _BATCH),
+    "change_batch": ({"sealed": True}, {**_BATCH, "state": "sealed"}),
     "redrive": ({"limit": 100, "kinds": ["welcome"], "error": "mailbox"}, {"jobs": 2}),
     "purge": ({"jobs": ["order-7"]}, {"jobs": [_JOB], "cancelled": 1, "state": 1}),
     "history": (None, {"jobs": [{**_VIEW, "state": "completed", "attempt": 1, "run": 1}]}),

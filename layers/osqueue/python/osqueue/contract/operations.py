@@ -12,8 +12,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from ..model.batch import BatchStatus
 from ..model.explain import Story
-from ..model.reports import Purged, ReapReport
+from ..model.reports import CancelledMany, FlowUsage, Purged, ReapReport
 from ..model.schedule import Schedule
 from . import admin_schemas, schemas
 
@@ -24,6 +25,8 @@ JOB = JOBS + "/{id}"
 
 SCHEDULES = QUEUE + "/schedules"
 SCHEDULE = SCHEDULES + "/{schedule}"
+BATCHES = QUEUE + "/batches"
+BATCH = BATCHES + "/{batch}"
 
 HISTORY_MAX = 1_000  # records on a page
 QUEUES_MAX = 1_000  # on a page
@@ -228,6 +231,25 @@ ROUTES: tuple[Route, ...] = (
         answer=dict[str, Any],
     ),
     Route(
+        name="flow",
+        method="GET",
+        path=QUEUE + "/flow",
+        what="All limits of the queue, and what is used of them.",
+        function="queues",
+        module="admin",
+        answer=FlowUsage,
+    ),
+    Route(
+        name="groups",
+        method="GET",
+        path=QUEUE + "/groups",
+        what="Groups that run, or that something holds, and why.",
+        function="queues",
+        module="admin",
+        answer=admin_schemas.QueueGroups,
+        query=(_LIMIT,),
+    ),
+    Route(
         name="events",
         method="GET",
         path=QUEUE + "/events",
@@ -252,6 +274,28 @@ ROUTES: tuple[Route, ...] = (
         function="queues",
         module="admin",
         request=admin_schemas.Settings,
+        answer=dict[str, Any],
+    ),
+    Route(
+        name="cancel_many",
+        method="POST",
+        path=QUEUE + "/cancel",
+        what="Cancel all waiting jobs of some kinds, a group or an age; ask the workers of those that run.",
+        function="queues",
+        module="admin",
+        request=admin_schemas.CancelMany,
+        body_optional=True,
+        answer=CancelledMany,
+        repeat=Repeat.UNREACHED,
+    ),
+    Route(
+        name="configure_group",
+        method="PATCH",
+        path=QUEUE + "/groups/{group}",
+        what="Change what one group has of its own; answers the statistics.",
+        function="queues",
+        module="admin",
+        request=admin_schemas.GroupWish,
         answer=dict[str, Any],
     ),
     Route(
@@ -313,6 +357,48 @@ ROUTES: tuple[Route, ...] = (
         answer=schemas.Accepted,
         faults=(404, 409),
         repeat=Repeat.UNAPPLIED,
+    ),
+    Route(
+        name="open_batch",
+        method="POST",
+        path=BATCHES,
+        what="Open a batch: jobs whose common end makes another one.",
+        function="queues",
+        module="batches",
+        request=admin_schemas.NewBatch,
+        body_optional=True,
+        answer=BatchStatus,
+        faults=(404,),
+    ),
+    Route(
+        name="list_batches",
+        method="GET",
+        path=BATCHES,
+        what="The batches of a queue: those that are open, and those that were over not long ago.",
+        function="queues",
+        module="batches",
+        answer=admin_schemas.Batches,
+    ),
+    Route(
+        name="get_batch",
+        method="GET",
+        path=BATCH,
+        what="How far a batch is.",
+        function="queues",
+        module="batches",
+        answer=BatchStatus,
+        faults=(404,),
+    ),
+    Route(
+        name="change_batch",
+        method="PATCH",
+        path=BATCH,
+        what="Seal a batch: no more jobs of it come from outside.",
+        function="queues",
+        module="batches",
+        request=admin_schemas.BatchChange,
+        answer=BatchStatus,
+        faults=(404,),
     ),
     Route(
         name="redrive",

@@ -112,11 +112,14 @@ class Leased(ViewedOptions, ResponseBody, frozen=True, kw_only=True):
     lease: float  # seconds
     cancel_requested: bool = False
     schedule: str | None = None  # that made it
+    parent: str | None = None  # the job, or the batch, with whose end it came
     scheduled_at: datetime | None = None  # its tick, or when it was to become claimable
     payload: Raw | UnsetType = UNSET
     data: bytes | UnsetType = UNSET
     codec: str | None = None  # of ``data``
-    error: Fault | None = None  # why the payload cannot be given
+    input: Raw | UnsetType = UNSET  # what the job before answered, where ``payload`` is not that
+    encoded: dict[str, EncodedContent] = {}  # by name: an input that is not JSON
+    error: Fault | None = None  # why the payload, or the input, cannot be given
 
 
 class Leases(ResponseBody, frozen=True, kw_only=True):
@@ -124,10 +127,10 @@ class Leases(ResponseBody, frozen=True, kw_only=True):
 
     jobs: list[Leased]
     reason: str | None = (
-        None  # "empty", "paused", "rate_limited", "running_limit", "in_flight_limit" or "groups_closed"
+        None  # "empty", "paused", "rate_limited", "running_limit", "in_flight_limit", "groups_closed" or "group_limit"
     )
     retry_after: float | None = None
-    scope: str | None = None  # of "paused", "rate_limited": "queue", or "kind": other kinds may start
+    scope: str | None = None  # "queue"; "kind": other kinds may start; "group": resume those that wait
 
 
 # ── What workers say ─────────────────────────────────────────────────────────

@@ -6,7 +6,7 @@ rewritten segments, merged tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -17,11 +17,21 @@ from .. import limits
 from . import groups, pauses, rates, scheduling, spill, timers
 from .deletion_vectors import without_jobs
 from .draft import Draft
+from .drop_rules import covering
 from .encoding import born_of
 from .erase import is_blank
 from .job_ops import CancelJob, RunJobNow, SetResultTtl, SpanSwap
 from .ops import Code, Outcome, outcome
-from .queue_ops import ChangeSettings, MergeTables, RaiseGcFloor, RedriveJobs, ReplaceSpan, RunTimers
+from .queue_ops import (
+    ChangeSettings,
+    GroupChange,
+    MergeTables,
+    RaiseGcFloor,
+    RedriveJobs,
+    ReplaceSpan,
+    RunTimers,
+)
+from .settings import KindSettings
 from .state import (
     ARCHIVE_ONLY,
     CANCELLED,
@@ -32,8 +42,6 @@ from .state import (
     UPDATED,
     FinishedJob,
     JobRecord,
-    KindSettings,
-    QueueSettings,
     Span,
     delayed_state,
 )
@@ -110,6 +118,8 @@ def _run_now_in_segment(draft: Draft, job: JobRecord, swap: SpanSwap) -> Code:
         return Code.STALE
     if job.key in draft.tombstones or swap.span not in draft.delayed_spans:
         return Code.RETRY
+    if covering(draft.drops.rules, job, swap.span):
+        return Code.RETRY  # cancelled since the caller saw it waiting
     _queue_now(draft, job)
     draft.exchange_delayed(draft.delayed_spans.index(swap.span), fresh)
     draft.changed = True
@@ -248,7 +258,8 @@ def configure(draft: Draft, op: ChangeSettings) -> Outcome:
         return outcome([Code.RETRY])
     wished = pauses.with_pause(_said(op), draft.latest, 0)
     dropped = wished.pop("kinds_dropped")
-    del wished["recorded"], wished["groups"]
+    del wished["recorded"]
+    changes = wished.pop("groups")
     kinds = {row.kind: row for row in draft.settings.kinds if row.kind not in dropped}
     for row in op.kinds:
         said = pauses.with_pause(_said(row), draft.latest, None)
@@ -263,7 +274,13 @@ def configure(draft: Draft, op: ChangeSettings) -> Outcome:
     if draft.settings.group_shards:  # it is fixed by the first
         wished.pop("group_shards", None)
     settings = replace(draft.settings, **wished)
-    if not _hold_groups(draft, settings, op):
+    changes = [
+        each for each in changes if groups.home_of(each.group, settings.group_shards) == settings.shard
+    ]
+    if changes:
+        settings = replace(settings, overrides=groups.overridden(settings.overrides, changes))
+    many = len(settings.overrides) > max(limits.GROUP_SETTINGS_MAX, len(draft.settings.overrides))
+    if many or not _hold_groups(draft, changes):
         return outcome([Code.CROWDED])
     if settings != draft.settings or not draft.state.seq:  # whoever configures a new queue makes it
         draft.starts = rates.reconfigured(draft.starts, draft.settings, settings, draft.now)
@@ -272,14 +289,15 @@ def configure(draft: Draft, op: ChangeSettings) -> Outcome:
     return outcome([Code.OK])
 
 
-def _hold_groups(draft: Draft, settings: QueueSettings, op: ChangeSettings) -> bool:
-    """Pause those groups that are at home here, or let them go on; False where too many start nothing already."""
+def _hold_groups(draft: Draft, changes: Iterable[GroupChange]) -> bool:
+    """Pause groups, or let them go on; False where too many start nothing already."""
     holds = dict(draft.holds)
-    for group, paused in op.groups:
-        if groups.home_of(group, settings.group_shards) == settings.shard:
-            after = groups.paused(holds.pop(group, None), paused)
-            if after is not None:
-                holds[group] = after
+    for each in changes:
+        after = holds.pop(each.group, None)
+        if each.paused is not None:
+            after = groups.paused(after, each.paused)
+        if after is not None:
+            holds[each.group] = after
     if len(holds) > max(limits.GROUP_HOLDS_MAX, len(draft.holds)):
         return False
     if holds != draft.holds:
@@ -326,8 +344,7 @@ def redrive(draft: Draft, op: RedriveJobs) -> Outcome:
         else:
             draft.requeue(again)
             moved += 1
-            if again.schedule:
-                draft.tally(again, 1)
+            draft.tally(again, 1, failed=-1)
             draft.count("redriven")
             draft.event(again, FAILED, QUEUED, "redrive")
     if looked >= op.scan or end == Code.RETRY:
@@ -351,12 +368,18 @@ def _matches(job: JobRecord, op: RedriveJobs, keys: frozenset[bytes] | None) -> 
 def run_timers(draft: Draft, op: RunTimers) -> Outcome:
     """Answers how many leases had ended, and how many jobs had become due, when this reduction began.
 
-    RETRY in place of the first OK: another sweep would let go of more dead letters.
+    RETRY in place of the first OK: another sweep would let go of more dead letters, or cancel more jobs.
     """
     if op.flush:
         spill.shelve(draft)  # first: it makes room for the letters
+    starts, draft.starts = draft.starts, rates.without_full(draft.starts, draft.now)
+    draft.changed |= starts is not draft.starts
     timers.drop_late(draft)
     more = timers.forget_dead(draft)
+    if draft.drops.rules:
+        from .dropping import go_on  # where there is one
+
+        more |= go_on(draft)
     return Outcome(((Code.RETRY if more else Code.OK, draft.expired), (Code.OK, draft.promoted)))
 
 

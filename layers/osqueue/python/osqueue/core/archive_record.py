@@ -25,17 +25,8 @@ from msgspec.structs import astuple
 from .. import limits
 from ..errors import Damaged, NewerFormat, OsqueueError
 from .encoding import cut_by_weight
-from .state import (
-    ARCHIVE_ONLY,
-    ENDED,
-    BodyRef,
-    FinishedJob,
-    JobRecord,
-    PastAttempt,
-    StoredContent,
-    content_bytes,
-    key_text,
-)
+from .rows import BodyRef, StoredContent
+from .state import ARCHIVE_ONLY, ENDED, FinishedJob, JobRecord, Links, PastAttempt, content_bytes, key_text
 
 RECORD_FORMAT = 1
 JSON = "json"  # the serialiser whose bytes are text
@@ -85,6 +76,8 @@ class ArchiveRecord(Struct, frozen=True, omit_defaults=True, rename={"client_id"
     result: str | None = None  # by ``result_codec``; nothing: there is none
     result_codec: str = ""
     left_out: dict[str, str] = {}  # payload or result: why it is not here
+    parent: str = ""  # the job, or the batch, with whose end it came
+    batch: str = ""  # of which it was
 
 
 # What a record tells as the rows do, under the same names.
@@ -108,6 +101,7 @@ class ArchivedContents(Struct, frozen=True):
 
 
 NO_CONTENTS = ArchivedContents()
+NO_LINKS = Links()
 
 
 def contents_of(row: FinishedJob) -> tuple[StoredContent, ...]:
@@ -162,6 +156,7 @@ def cut_by_contents(rows: Sequence[FinishedJob]) -> Iterator[list[FinishedJob]]:
 def to_record(row: FinishedJob, contents: ArchivedContents = NO_CONTENTS) -> ArchiveRecord:
     """The record of one finished job."""
     job = row.job
+    links = job.links or NO_LINKS
     told: list[Any] = [
         RECORD_FORMAT,
         key_text(job.key),
@@ -171,6 +166,7 @@ def to_record(row: FinishedJob, contents: ArchivedContents = NO_CONTENTS) -> Arc
         tuple([AttemptRecord(*astuple(each)) for each in job.history]),
         dict(job.headers or ()),
         *astuple(contents),
+        *[key_text(key) if key else "" for key in (links.parent, links.batch)],
     ]
     return ArchiveRecord(*told)
 

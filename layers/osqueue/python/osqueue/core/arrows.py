@@ -27,6 +27,8 @@ ARROWS: tuple[Arrow, ...] = (
     Arrow(NEW, SCHEDULED, "enqueue", "enqueue(delay, at)", "due in the future"),
     Arrow(NEW, QUEUED, "replace", "replace", "in the place of a job of its id that waited"),
     Arrow(NEW, SCHEDULED, "replace", "replace, debounce", "the same, due in the future"),
+    Arrow(NEW, QUEUED, "follow", "follow", "the job before it completed, or its batch is over"),
+    Arrow(NEW, SCHEDULED, "follow", "follow", "the same, with a delay"),
     Arrow(SCHEDULED, QUEUED, "due", "due"),
     Arrow(FAILING, QUEUED, "due", "due"),
     Arrow(QUEUED, PROCESSING, "claim", "claim", "one more attempt, a new lease token"),

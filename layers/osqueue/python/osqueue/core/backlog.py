@@ -26,9 +26,10 @@ from msgspec.structs import replace
 
 from ..limits import FANOUT
 from .deletion_vectors import EMPTY_VECTOR, DeletionVector, remaining_jobs
+from .drop_rules import NO_RULES, Drops
 from .encoding import Block, encode_index, encode_segment
 from .labels import LabelledBlock, labels_of_kind
-from .state import KEYSUM_MASK, MIXED, Backlog, JobRecord, Labels, Span, TableRef, VectorRef, is_late, keysums
+from .state import KEYSUM_MASK, MIXED, Backlog, JobRecord, Span, TableRef, VectorRef, is_late, keysums
 from .weights import job_weight
 
 
@@ -123,10 +124,11 @@ def advance_span(span: Span, block: Block, taken: Sequence[JobRecord]) -> Span |
 class BacklogDraft:
     """One backlog being changed."""
 
-    __slots__ = ("_before", "_changed", "ready", "ready_bytes", "spans", "tail", "tail_bytes")
+    __slots__ = ("_before", "_changed", "drops", "ready", "ready_bytes", "spans", "tail", "tail_bytes")
     mixed = False  # are jobs of many kinds in it?
 
-    def __init__(self, backlog: Backlog) -> None:
+    def __init__(self, backlog: Backlog, drops: Drops = NO_RULES) -> None:
+        self.drops = drops
         self._before = backlog
         self._changed = False
         self.ready = deque(backlog.ready)
@@ -251,9 +253,10 @@ class BacklogDraft:
     def refill(self, blocks: Blocks, dead: set[bytes]) -> NeededRange | None:
         """Fill an empty ready window. Answers what must be read first, or None when no more can be done.
 
-        ``dead`` holds the keys of cancelled jobs; those met on the way are dropped and struck from it.
+        ``dead`` holds the keys of cancelled jobs; those met on the way are dropped and struck from it. Those that a
+        rule covers are cancelled, as many as one commit may.
         """
-        while not self.ready:
+        while not self.ready and not self.drops.is_spent:
             if not self.spans:
                 if self.tail:
                     self._changed = True
@@ -273,17 +276,23 @@ class BacklogDraft:
         span = self.spans[0]
         loaded = blocks[span.name, span.offset]
         if not isinstance(loaded, Block):
-            self.spans[:1] = inherited(cast("tuple[Span, ...]", loaded), span.labels)
+            self.open(0, cast("tuple[Span, ...]", loaded))
             return
         jobs = remaining_jobs(span, loaded, self.deleted_from(span, blocks) or EMPTY_VECTOR)
         rest = advance_span(span, loaded, jobs)
         self.spans[:1] = [rest] if rest else []
+        drops = self.drops
         for job in jobs:
             if job.key in dead:
                 dead.discard(job.key)
-            else:
+            elif not (drops.rules and drops.drops(job, span)):
                 self.ready.append(job)
                 self.ready_bytes += job_weight(job)
+
+    def open(self, at: int, inside: Sequence[Span]) -> None:
+        """Let an index make way for the spans below it."""
+        self._changed = True
+        self.spans[at : at + 1] = inherited(inside, self.spans[at])
 
     def deleted_from(self, span: Span, blocks: Blocks) -> DeletionVector | None:
         """Which jobs of a segment are not to come."""
@@ -318,24 +327,28 @@ class BacklogDraft:
 
         The first FANOUT spans stay unfolded because the front is about to use them.
         """
-        while run := foldable(self.spans):
+        while run := foldable(self.spans, self.drops):
             self._changed = True
-            self.spans[run] = [spill("segments", partial(encode_index, self.spans[run]))]
+            group = self.spans[run]
+            self.spans[run] = [self.drops.aged(spill("segments", partial(encode_index, group)), group)]
         return ()
 
 
-def foldable(spans: Sequence[Span]) -> slice | None:
+def foldable(spans: Sequence[Span], drops: Drops) -> slice | None:
     """The first run of FANOUT spans of one level, past the front."""
     run = 0
     for at in range(FANOUT, len(spans)):
-        run = run + 1 if run and spans[at].level == spans[at - 1].level else 1
+        span, before = spans[at], spans[at - 1]
+        run = run + 1 if run and span.level == before.level and drops.side(span) == drops.side(before) else 1
         if run == FANOUT:
             return slice(at - FANOUT + 1, at + 1)
     return None
 
 
-def inherited(inside: Sequence[Span], labels: Labels | None) -> Sequence[Span]:
-    """Spans out of an index; one that does not tell what is in it has no more than the index had."""
-    if labels is None:
-        return inside
-    return [replace(span, labels=labels) if span.labels is None else span for span in inside]
+def inherited(inside: Sequence[Span], index: Span) -> Sequence[Span]:
+    """Spans out of an index. One that does not tell what is in it has no more than the index had, and is as old."""
+    if index.labels is not None:
+        inside = [replace(span, labels=index.labels) if span.labels is None else span for span in inside]
+    if index.joined:
+        inside = [replace(span, joined=max(span.joined, index.joined)) for span in inside]
+    return inside

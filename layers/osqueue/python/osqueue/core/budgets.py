@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from .. import limits
+from .batches import batch_weight
 from .mixed import labels_bytes
 from .scheduling import schedule_weight
 from .state import State
@@ -31,6 +32,7 @@ class Budget(Struct, frozen=True):
 def budgets(state: State) -> tuple[Budget, ...]:
     """All parts of a head."""
     backlogs = [lane.backlog for lane in state.lanes]
+    open_batches = [row for row in state.batches.values() if not row.ended_ms]
     return (
         Budget("ready", sum(each.ready_bytes for each in backlogs), limits.READY_BYTES_MAX),
         Budget("tail", sum(each.tail_bytes for each in backlogs), limits.TAIL_BYTES_MAX),
@@ -42,6 +44,9 @@ def budgets(state: State) -> tuple[Budget, ...]:
         Budget("leases", state.leases_bytes, limits.LEASES_BYTES_MAX, True),
         Budget("sessions", state.sessions_bytes, limits.SESSIONS_BYTES_MAX, True),
         Budget("schedules", sum(map(schedule_weight, state.schedules)), limits.SCHEDULES_BYTES_MAX, True),
+        Budget("group_debts", len(state.starts.groups), limits.GROUP_DEBTS_MAX, True),
+        Budget("group_settings", len(state.settings.overrides), limits.GROUP_SETTINGS_MAX, True),
+        Budget("batches", sum(map(batch_weight, open_batches)), limits.BATCHES_BYTES_MAX, True),
         Budget("labels", max(map(labels_bytes, backlogs), default=0), limits.LABELS_BYTES_MAX),
         Budget("result_ttls", len(state.result_ttls), limits.RESULT_TTLS_MAX, True),
     )

@@ -6,19 +6,19 @@ in a segment that has not been read there is no next job yet: taking a less urge
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from .. import limits
 from .ageing import turn_of
 from .backlog import BacklogDraft, NeededRange, needs_for
 from .draft import Draft
-from .gate import Gate, gate_of
+from .gate import Closed, Gate, gate_of
 from .groups import Groups
 from .job_ops import ClaimJobs
-from .labels import holds_kind, may_hold
+from .labels import group_digest, groups_told, holds_kind, may_hold
 from .mixed import MixedDraft, Wanted
 from .ops import Request
-from .state import MIXED, Labels, Lane, State
+from .state import MIXED, NO_STARTS, Lane, Starts, State
 from .weights import LEASE_WEIGHT_MIN
 
 BARREN = "barren"  # a mixed lane has nothing that is wanted
@@ -44,7 +44,7 @@ class ClaimSearch:
     def groups(self) -> Groups:
         """Which are closed. Only a mixed lane has any, so few claims ask."""
         if self._groups is None:
-            self._groups = Groups(self._draft.settings, self._draft.leases, self._draft.holds)
+            self._groups = _groups_of(self._draft, self._draft.now)
         return self._groups
 
     def next_lane(self) -> tuple[BacklogDraft | None, bool]:
@@ -67,6 +67,7 @@ class ClaimSearch:
             unread = lane.refill(draft.blocks, draft.tombstones)
             if unread is not None:
                 draft.need(unread)
+            if unread is not None or draft.drops.is_spent:
                 break
             # Now its first key is known, not only a lower bound of it (or it was empty): look again.
         return None, True
@@ -123,23 +124,21 @@ class ClaimSearch:
         own = [kind for (other, kind), lane in lanes if other == priority and kind != MIXED and lane]
         return frozenset(own if self._gate is None else [*own, *self._gate.closed_kinds()])
 
-    def waits_for_groups(self) -> bool:
-        """Do jobs wait that it would take if their groups were open, as far as the head tells?"""
-        if not self._draft.leases and not self._draft.holds:
-            return False
-        return any(
-            self._waits_in(lane, Wanted(self._kinds, self._closed(priority)))
-            for (priority, _), lane in self._draft.lanes.items()
-            if lane.mixed and lane
+    def why_groups_wait(self) -> Closed | None:
+        """Why jobs wait that it would take if their groups were open, as far as the head tells; None: none does."""
+        draft = self._draft
+        if not draft.leases and not draft.holds and draft.starts is NO_STARTS:
+            return None
+        lanes = [Lane(*place, lane.freeze()) for place, lane in draft.lanes.items() if lane.mixed and lane]
+        waiting, all_known = groups_waiting(
+            lanes, lambda priority: Wanted(self._kinds, self._closed(priority))
         )
+        return self.groups.why_closed(waiting, all_known) if waiting else None
 
-    def _waits_in(self, lane: BacklogDraft, wanted: Wanted) -> bool:
-        return any(
-            job.group and wanted.takes(job) for jobs in (lane.ready, lane.tail) for job in jobs
-        ) or any(
-            span.labels is not None and may_hold(Labels(pairs=span.labels.pairs), wanted)
-            for span in lane.spans
-        )
+    def starts(self) -> Starts:
+        """What rates are owed after what it has started."""
+        starts = self._draft.starts if self._gate is None else self._gate.rates.starts()
+        return starts if self._groups is None else self._groups.starts(starts)
 
     def kinds_waiting(self) -> set[str]:
         """Kinds of which jobs wait that the claim would take if they might start."""
@@ -167,6 +166,29 @@ def kinds_waiting(lanes: Sequence[Lane], kinds: frozenset[str] | None, gate: Gat
             if any(holds_kind(span.labels, kind) for span in lane.backlog.spans):
                 found.add(kind)
     return {kind for kind in found if _wants(kinds, kind)}
+
+
+def groups_waiting(lanes: Iterable[Lane], wanted_in: Callable[[int], Wanted]) -> tuple[set[bytes], bool]:
+    """The groups of which wanted jobs wait in mixed lanes, by their digests, as far as the head tells; are they all?
+
+    Labels may tell of groups whose jobs have all been taken.
+    """
+    found: set[bytes] = set()
+    all_known = True
+    for lane in lanes:
+        wanted = wanted_in(lane.priority)
+        for jobs in (lane.backlog.ready, lane.backlog.tail):
+            found.update([group_digest(job.group) for job in jobs if job.group and wanted.takes(job)])
+        for span in lane.backlog.spans:
+            if span.labels is None:
+                all_known = False
+            else:
+                found.update(groups_told(span.labels, wanted))
+    return found, all_known
+
+
+def _groups_of(head: Draft | State, now_ms: int) -> Groups:
+    return Groups(head.settings, head.leases, head.holds, head.starts, now_ms)
 
 
 def needs_of_claims(state: State, requests: Sequence[Request]) -> list[NeededRange]:
@@ -200,7 +222,7 @@ def has_claimable(state: State, kinds: Sequence[str] | None = None) -> bool:
         return False
     asked = None if kinds is None else frozenset(kinds)
     mixed = any(lane.kind == MIXED for lane in state.lanes)
-    groups = Groups(state.settings, state.leases, state.holds) if mixed else None
+    groups = _groups_of(state, state.now_ms) if mixed else None
     wanted = Wanted(asked, frozenset() if gate is None else gate.closed_kinds(), groups)
     return any(_is_claimable(lane, asked, wanted, gate) for lane in state.lanes)
 
@@ -217,8 +239,14 @@ def _is_claimable(lane: Lane, kinds: frozenset[str] | None, wanted: Wanted, gate
 
 def opens_ms(state: State, kinds: Sequence[str] | None = None) -> int | None:
     """When a claim of these kinds, or of any, may find more in this head by the time alone; None: it does not."""
-    gate = gate_of(state.settings, state.leases, state.starts, state.now_ms)
-    if gate is None or state.settings.paused:
+    if state.settings.paused:
         return None
-    closed = gate.why_closed(kinds_waiting(state.lanes, None if kinds is None else frozenset(kinds), gate))
-    return None if closed is None or not closed.wait_ms else state.now_ms + closed.wait_ms
+    asked = None if kinds is None else frozenset(kinds)
+    gate = gate_of(state.settings, state.leases, state.starts, state.now_ms)
+    closed = None if gate is None else gate.why_closed(kinds_waiting(state.lanes, asked, gate))
+    waits = [0 if closed is None else closed.wait_ms]
+    mixed = [lane for lane in state.lanes if lane.kind == MIXED]
+    groups = _groups_of(state, state.now_ms) if mixed and state.starts is not NO_STARTS else None
+    if groups is not None and groups.rates is not None:
+        waits.append(groups.rates.first_wait_ms())
+    return min([state.now_ms + wait for wait in waits if wait], default=None)

@@ -17,10 +17,13 @@ from msgspec.structs import replace
 from .. import limits
 from . import groups
 from .backlog import BacklogDraft, NeededRange
+from .batches import counted
 from .context import ReductionContext, StagedObject
+from .drop_rules import Drops
 from .encoding import decode_blocks, staged_name
 from .head_content import jobs_in_memory
 from .mixed import draft_of
+from .rows import BodyRef, StoredContent
 from .state import (
     ARCHIVE_ONLY,
     CANCELLED,
@@ -37,7 +40,6 @@ from .state import (
     SCHEDULED,
     STALLED,
     Backlog,
-    BodyRef,
     Counters,
     Delayed,
     FinishedJob,
@@ -49,12 +51,14 @@ from .state import (
     Session,
     Span,
     State,
-    StoredContent,
     TableRef,
     Transition,
     VectorRef,
     content_bytes,
+    due_order,
     keysums,
+    lease_end,
+    links_kept,
 )
 from .weights import LEASE_WEIGHT, finished_weight, job_weight, lease_weight, session_weight
 
@@ -64,21 +68,12 @@ Pointer = TypeVar("Pointer", Span, TableRef, VectorRef)
 LATE = "expired: it was not started by its deadline"  # why such a job was cancelled
 
 
-def lease_end(latest_ms: int, lease_ms: int, until_ms: int) -> int:
-    """When a lease ends that is given or extended now: no later than the job's run-time limit does."""
-    return min(latest_ms + lease_ms, until_ms) if until_ms else latest_ms + lease_ms
-
-
-def due_order(job: JobRecord) -> tuple[int, bytes]:
-    """Delayed jobs stand by due time, then key."""
-    return (job.due_ms, job.key)
-
-
 class Draft:
     """The working copy. ``changed`` tells whether anything a reader could see is different."""
 
     __slots__ = (
         "_known",
+        "batches",
         "blocked",
         "blocks",
         "changed",
@@ -91,6 +86,7 @@ class Draft:
         "delayed_spans",
         "delayed_tombstones",
         "dropped",
+        "drops",
         "events",
         "expired",
         "finished",
@@ -140,8 +136,9 @@ class Draft:
         self.floor = state.floor
         self.gc_floor = state.gc_floor
         self.gc_after = state.gc_after
+        self.drops = Drops(state.drops, self.drop)
         self.lanes: dict[tuple[int, str], BacklogDraft] = {
-            (lane.priority, lane.kind): draft_of(lane.kind, lane.backlog) for lane in state.lanes
+            (lane.priority, lane.kind): draft_of(lane.kind, lane.backlog, self.drops) for lane in state.lanes
         }
         self.leases = dict(state.leases)
         self.leases_bytes = state.leases_bytes
@@ -165,6 +162,7 @@ class Draft:
         self.pacer = state.pacer
         self.schedules = state.schedules
         self.holds = state.holds
+        self.batches = state.batches
         self.starts = state.starts
         self.recorded = state.log.is_recorded_at(self.now)
         self.observed = context.observed or self.recorded
@@ -207,7 +205,7 @@ class Draft:
         chance = int.from_bytes(blake2b(body, digest_size=8).digest(), "big")
         name = staged_name(folder, self.state.seq, chance)
         self.spills.append(StagedObject(name, body))
-        return replace(pointer, name=name)
+        return self.drops.dated(replace(pointer, name=name))
 
     def keep(self, span: Span) -> None:
         """Let this very reduction read the segment it spilled last: nobody can, before it is written."""
@@ -220,8 +218,10 @@ class Draft:
         counts["enqueued"] += len(jobs)
         counts["keysum_in"] = (counts["keysum_in"] + keysums(jobs)) & KEYSUM_MASK
         self.changed |= bool(jobs)
-        if self.observed:
-            for job in jobs:
+        for job in jobs:
+            if job.links is not None:
+                self.batches = counted(self.batches, job.links.batch, total=1, left=1)
+            if self.observed:
                 self.event(job, "", SCHEDULED if job.due_ms else QUEUED, cause)
 
     def knows(self, key: bytes) -> bool:
@@ -248,7 +248,7 @@ class Draft:
             if len(self.lanes) >= limits.LANES_MAX:
                 kind = MIXED
         if lane is None:
-            lane = self.lanes[priority, kind] = draft_of(kind, Backlog())
+            lane = self.lanes[priority, kind] = draft_of(kind, Backlog(), self.drops)
         return lane
 
     def queue(self, job: JobRecord) -> None:
@@ -327,9 +327,8 @@ class Draft:
         self, lease: LeaseRecord, how: str, error: str = "", error_type: str = "", trace: str | None = None
     ) -> JobRecord:
         """End a lease; the job, with the attempt in its history, is nowhere until it is put somewhere."""
-        job = lease.job
         history = self.ended(lease, how, error, error_type)
-        return replace(job, history=history, trace=job.trace if trace is None else trace)
+        return replace(lease.job, history=history, trace=lease.job.trace if trace is None else trace)
 
     def ended(
         self, lease: LeaseRecord, how: str, error: str = "", error_type: str = ""
@@ -346,27 +345,29 @@ class Draft:
             attempt = PastAttempt(job.run, lease.worker, lease.started_ms, self.now, how, error, error_type)
         return (*job.history[1 - HISTORY_MAX :], attempt)
 
-    def tally(self, job: JobRecord, by: int) -> None:
-        """A job of a schedule is one of its living ones, or one no more."""
-        rows = [replace(r, living=r.living + by) if r.name == job.schedule else r for r in self.schedules]
-        self.schedules = tuple(rows)
+    def tally(self, job: JobRecord, by: int, **ended: int) -> None:
+        """A job is one more, or one less, of the living ones of its schedule and its batch, and how it ended there."""
+        if job.schedule:
+            rows = [replace(r, living=r.living + by) if r.name == job.schedule else r for r in self.schedules]
+            self.schedules = tuple(rows)
+        if job.links is not None:
+            self.batches = counted(self.batches, job.links.batch, left=by, **ended)
 
-    def drop(self, job: JobRecord, origin: str) -> None:
-        """End a job whose start deadline has passed; it is in no place any more."""
+    def drop(self, job: JobRecord, origin: str, why: str = LATE, cause: str = "expired") -> None:
+        """Cancel a job, as one whose start deadline has passed; it is in no place any more."""
         self.dropped += 1
-        self.finish(job, CANCELLED, why=LATE, origin=origin, cause="expired")
+        self.finish(job, CANCELLED, why=why, origin=origin, cause=cause)
 
     def bury(self, job: JobRecord) -> None:
         """Make a job a dead letter. Its failure is told to the archive at once, not when the letter is let go."""
         self.counts["failed"] += 1
         self.holds = groups.waiting_for(self.holds, self.settings, job, FAILED)
-        if job.schedule:
-            self.tally(job, -1)
+        self.tally(job, -1, failed=1)
         if job.key in self.result_ttls:  # from now on the job itself keeps it
             job = replace(job, result_ttl_ms=self.result_ttls.pop(job.key))
         self.dead.push(job, 0)
         size = content_bytes(job.payload)
-        told = replace(job, payload=b"", trace="")
+        told = replace(job, payload=b"", trace="", links=links_kept(job.links))
         kept = job.payload if self.settings.archive_payloads else None
         self.add_finished(
             FinishedJob(told, FAILED, self.now, payload_bytes=size, mark=ARCHIVE_ONLY, payload=kept)
@@ -385,6 +386,7 @@ class Draft:
         origin: str,
         cause: str,
         successor: bytes | None = None,
+        followed: int = 0,
     ) -> None:
         """Make a job completed, cancelled or a forgotten dead letter. Its payload has done its duty.
 
@@ -394,13 +396,13 @@ class Draft:
         """
         if history is None:
             history = job.history
-        if job.schedule and origin != FAILED:
-            self.tally(job, -1)
+        if (job.schedule or job.links) and origin != FAILED:
+            self.tally(job, -1, cancelled=state == CANCELLED and not successor, total=-bool(successor))
         self.holds = groups.not_for(self.holds, job)
         ttl = self.result_ttls.pop(job.key, job.result_ttl_ms) if self.result_ttls else job.result_ttl_ms
         expires = self.now if state == FAILED else self.now + ttl
         row = FinishedJob(
-            replace(job, payload=b"", history=history),
+            replace(job, payload=b"", history=history, links=links_kept(job.links, followed)),
             state,
             self.now,
             token,
@@ -513,4 +515,6 @@ class Draft:
             schedules=self.schedules,
             holds=self.holds,
             starts=self.starts,
+            drops=self.drops.freeze(state.drops),
+            batches=self.batches,
         )

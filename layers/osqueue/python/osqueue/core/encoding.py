@@ -33,20 +33,8 @@ from ..errors import Conflict, Damaged, NewerFormat
 from ..limits import BLOCK_BYTES_MAX, LABELS_OF_A_SPAN_BYTES_MAX
 from .key_directory import encode_pages, wants_pages
 from .labels import LabelledBlock, labels_of, union
-from .state import (
-    FAILING,
-    KEYSUM_MASK,
-    BodyRef,
-    Hold,
-    JobRecord,
-    Labels,
-    Lane,
-    Span,
-    State,
-    StoredRow,
-    delayed_state,
-    keysums,
-)
+from .rows import BodyRef, StoredRow
+from .state import FAILING, KEYSUM_MASK, Hold, JobRecord, Labels, Lane, Span, State, delayed_state, keysums
 
 FORMAT = 1  # what this release writes
 FORMATS_READ = (1,)  # what it reads
@@ -285,7 +273,7 @@ def encode_segment(jobs: Sequence[JobRecord], name: str, mixed: bool = False) ->
     if wants_pages([(info.first, info.last) for info in infos]):
         pages = [frame(b"OSQK", page) for page in encode_pages(keys)]
         infos = [replace(info, first=b"", last=b"") for info in infos]
-    names = sorted({job.payload.name for job in jobs if isinstance(job.payload, BodyRef)})
+    names = sorted({each.name for job in jobs for each in job.contents if isinstance(each, BodyRef)})
     footer = frame(b"OSQF", encode(Footer(tuple(infos), tuple(names), tuple(map(len, pages)))))
     labels = b""
     if mixed and len(runs) > BLOCKS_UNLABELLED_MAX:

@@ -31,21 +31,20 @@ from .encoding import (
 )
 from .ops import Code, Outcome, outcome
 from .queue_ops import EraseJobs
+from .rows import BodyRef, StoredContent, StoredRow
 from .state import (
     ENDED,
     EXPIRED_DEAD,
     KEYSUM_MASK,
     Backlog,
-    BodyRef,
     Delayed,
     EventLog,
     FinishedJob,
     JobRecord,
     LeaseRecord,
+    Links,
     PastAttempt,
     State,
-    StoredContent,
-    StoredRow,
     Transition,
     keysum,
 )
@@ -127,7 +126,8 @@ def _bodies(draft: Draft, keys: Collection[bytes]) -> Iterator[BodyRef]:
         if row.key in keys:
             yield from (*row.bodies, *([] if row.spent is None else [row.spent]))
     for jobs in (draft.dead.ready, draft.dead.tail):
-        yield from (job.payload for job in jobs if job.key in keys and isinstance(job.payload, BodyRef))
+        contents = (each for job in jobs if job.key in keys for each in job.contents)
+        yield from (each for each in contents if isinstance(each, BodyRef))
 
 
 # ── Blanking ─────────────────────────────────────────────────────────────────
@@ -139,6 +139,14 @@ def _text(text: str) -> str:
     return "x" * len(text.encode())
 
 
+def _links(links: Links | None) -> Links | None:
+    """The ties of a job without what its producer and its parent wrote."""
+    if links is None:
+        return None
+    told = None if links.input is None else _content(links.input)
+    return replace(links, then=bytes(len(links.then)), input=told)
+
+
 def _words(value: Any) -> Any:
     """The value with every text in it blank."""
     if isinstance(value, tuple):
@@ -147,7 +155,7 @@ def _words(value: Any) -> Any:
 
 
 # Whatever else may be said of a job is taken for a client's words, until somebody names it here.
-_NO_WORDS = {"key", "payload", "codec", "kind", "history", "schedule"}
+_NO_WORDS = {"key", "payload", "codec", "kind", "history", "schedule", "links"}
 _BLANKED = [name for name in JobRecord.__struct_fields__ if name not in _NO_WORDS]
 _BLANKED_OF_ATTEMPTS = [name for name in PastAttempt.__struct_fields__ if name not in ("worker", "outcome")]
 
@@ -175,6 +183,7 @@ def _without_words(job: JobRecord) -> JobRecord:
         job,
         payload=_content(job.payload),
         history=tuple(map(_blank_attempt, job.history)),
+        links=_links(job.links),
         **{name: _words(getattr(job, name)) for name in _BLANKED},
     )
 

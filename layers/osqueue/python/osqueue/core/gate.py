@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from .ops import Code
 from .rates import Allowance, Whose, share_of
-from .state import LeaseRecord, QueueSettings, Starts
+from .settings import QueueSettings
+from .state import LeaseRecord, Starts
 
 ENDLESS = 1 << 62  # more jobs than ever run
 

@@ -6,6 +6,7 @@ mixed lane of their priority. A group is *closed* while as many of its jobs run 
     a job of it that failed and is tried again, or was put off    where the queue says that its group waits for it
     a dead letter of it                                           where the queue says so
     an operator                                                   until it is resumed
+    its rate                                                      until its next start is allowed (``group_rates``)
 
 What runs is counted from the leases. A hold is a row, which goes with what it waits for. So there is nothing that
 could drift, and a group of which no job runs and none failed costs nothing, however many there are.
@@ -14,13 +15,18 @@ could drift, and a group of which no job runs and none failed costs nothing, how
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
 from .. import limits
+from .gate import Closed
+from .group_rates import group_allowance
 from .labels import group_digest
-from .state import FAILED, Hold, JobRecord, LeaseRecord, QueueSettings
+from .ops import Code
+from .queue_ops import AS_THE_QUEUE, GroupChange
+from .settings import GroupSettings, QueueSettings
+from .state import FAILED, NO_STARTS, Hold, JobRecord, LeaseRecord, Starts, State
 
 HOLD = "hold"  # a group waits for its job that failed
 STOP = "stop"  # and for a dead letter of it
@@ -30,24 +36,61 @@ class Groups:
     """Which groups start nothing now."""
 
     def __init__(
-        self, settings: QueueSettings, leases: Mapping[bytes, LeaseRecord], holds: Mapping[str, Hold]
+        self,
+        settings: QueueSettings,
+        leases: Mapping[bytes, LeaseRecord],
+        holds: Mapping[str, Hold],
+        starts: Starts = NO_STARTS,
+        now_ms: int = 0,
     ) -> None:
-        self._most = settings.group_running or limits.RUNNING_MAX
+        self._settings = settings
         self._running = Counter([lease.job.group for lease in leases.values() if lease.job.group])
-        full = (group for group, count in self._running.items() if count >= self._most)
-        self.closed = _held(holds).union(map(group_digest, full)) if holds else set(map(group_digest, full))
+        full = set(map(group_digest, self._full()))
+        self._barred = _held(holds) | full if holds else full  # whatever time it is
+        self.rates = group_allowance(settings, starts, now_ms)
+        self.closed = self._barred if self.rates is None else self._barred | self.rates.spent()
         self.are_shut = len(holds) >= limits.GROUP_HOLDS_MAX  # so many are held that none may start anything
+
+    def _full(self) -> Iterable[str]:
+        """Those of which as many run as may."""
+        if self._settings.overrides:
+            return filter(self._is_full, self._running)
+        most = self._settings.group_running or limits.RUNNING_MAX
+        return [group for group, count in self._running.items() if count >= most]
+
+    def _is_full(self, group: str) -> bool:
+        return self._running[group] >= (self._settings.group_running_of(group) or limits.RUNNING_MAX)
 
     def opens(self, group: bytes) -> bool:
         """May a job of the group of which this is the digest start?"""
-        return group not in self.closed and not self.are_shut
+        return (
+            group not in self.closed and not self.are_shut and (self.rates is None or self.rates.opens(group))
+        )
 
     def charge(self, job: JobRecord) -> None:
         """A job has started."""
         if job.group:
+            group = group_digest(job.group)
             self._running[job.group] += 1
-            if self._running[job.group] >= self._most:
-                self.closed.add(group_digest(job.group))
+            if self._is_full(job.group):
+                self._barred.add(group)
+                self.closed.add(group)
+            if self.rates is not None and not self.rates.take(group):
+                self.closed.add(group)
+
+    def why_closed(self, waiting: Collection[bytes], all_known: bool) -> Closed:
+        """Why none of these starts anything, by their digests, and for how long none will, where time ends that."""
+        code, rates, waits = Code.GROUPS_CLOSED, self.rates, [0]
+        if rates is not None and not self.are_shut:
+            closed = [group for group in waiting if not self.opens(group)]
+            if any(group not in self._barred and rates.lacks_row(group) for group in closed):
+                code = Code.GROUP_LIMIT
+            waits = [0 if group in self._barred else rates.wait_ms(group) for group in closed]
+        return Closed(code, min(waits, default=0) if all_known and all(waits) else 0)
+
+    def starts(self, before: Starts) -> Starts:
+        """What is owed to the rates of groups, beside what is to others."""
+        return before if self.rates is None else self.rates.starts(before)
 
 
 def home_of(group: str, shards: int) -> int:
@@ -74,14 +117,14 @@ _held = _Remembered().of
 
 
 # ── Holds ────────────────────────────────────────────────────────────────────
-def is_ordered(settings: QueueSettings) -> bool:
-    """Do jobs of one group run one after the other?"""
-    return settings.group_running == 1
+def is_ordered(settings: QueueSettings, group: str) -> bool:
+    """Do jobs of a group run one after the other?"""
+    return settings.group_running_of(group) == 1
 
 
 def waiting_for(holds: dict[str, Hold], settings: QueueSettings, job: JobRecord, why: str) -> dict[str, Hold]:
     """The holds when a job's group begins to wait for it, where the queue says so."""
-    if not job.group or not is_ordered(settings):
+    if not job.group or not is_ordered(settings, job.group):
         return holds
     waits = settings.group_on_dead == STOP if why == FAILED else settings.group_on_failure == HOLD
     row = holds.get(job.group)
@@ -102,6 +145,32 @@ def paused(row: Hold | None, wished: bool) -> Hold | None:
     if wished:
         return replace(row or Hold(), paused=True)
     return replace(row, paused=False) if row is not None and row.why not in ("", FAILED) else None
+
+
+def are_stopped(state: State) -> bool:
+    """Do all groups that start nothing wait for somebody who resumes them? Neither time nor a worker opens one."""
+    by_somebody = [row.paused or row.why == FAILED for row in state.holds.values()]
+    return (
+        bool(by_somebody)
+        and all(by_somebody)
+        and not any(lease.job.group for lease in state.leases.values())
+        and not (state.starts.groups or state.starts.groups_us)
+    )
+
+
+def overridden(rows: Mapping[str, GroupSettings], changes: Iterable[GroupChange]) -> dict[str, GroupSettings]:
+    """What single groups have of their own after some changes; those that have nothing are left out."""
+    found = dict(rows)
+    for each in changes:
+        row = found.get(each.group, GroupSettings())
+        if each.running is not None:
+            row = replace(row, running=None if each.running == AS_THE_QUEUE else each.running)
+        if each.burst is not None:
+            row = replace(row, burst=None if each.burst == AS_THE_QUEUE else each.burst)
+        if each.rate is not None:
+            row = replace(row, rate=each.rate if each.rate[0] else None)
+        found[each.group] = row
+    return {group: row for group, row in sorted(found.items()) if row != GroupSettings()}
 
 
 def of_a_new_life(holds: dict[str, Hold]) -> dict[str, Hold]:

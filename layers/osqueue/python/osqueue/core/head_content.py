@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .state import FAILED, PROCESSING, QUEUED, JobRecord, State, StoredContent, delayed_state
+from .rows import StoredContent
+from .state import FAILED, PROCESSING, QUEUED, JobRecord, State, delayed_state
 
 
 def jobs_in_memory(state: State) -> Iterator[tuple[str, JobRecord]]:
@@ -27,7 +28,7 @@ def jobs_in_memory(state: State) -> Iterator[tuple[str, JobRecord]]:
 def contents_in_memory(state: State) -> Iterator[StoredContent]:
     """Every payload and result that the head itself refers to or holds."""
     for _, job in jobs_in_memory(state):
-        yield job.payload
+        yield from job.contents
     for row in state.finished:
         yield row.result
         if row.payload is not None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from .state import FinishedJob, JobRecord, QueueSettings, Span, StoredContent
+from .rows import StoredContent
+from .settings import QueueSettings
+from .state import FinishedJob, JobRecord, Links, Span
 
 
 class UniqueRule(Struct, frozen=True, array_like=True, gc=False):
@@ -41,6 +43,8 @@ class JobSpec(Struct, frozen=True, array_like=True, gc=False):
     )
     unique: UniqueRule | None = None  # only with a client's id
     group: str = ""
+    then: bytes = b""  # see ``Links``
+    batch: bytes = b""  # the key of one, in the same shard
 
 
 def record_of(new: JobSpec, settings: QueueSettings, now_ms: int, latest_ms: int, due_ms: int) -> JobRecord:
@@ -72,6 +76,7 @@ def record_of(new: JobSpec, settings: QueueSettings, now_ms: int, latest_ms: int
         window_ms=0 if new.unique is None else new.unique.window_ms,
         due_by_ms=now_ms + new.unique.max_wait_ms if new.unique and new.unique.max_wait_ms else 0,
         group=new.group,
+        links=Links(new.then, batch=new.batch) if new.then or new.batch else None,
     )
 
 
@@ -135,6 +140,7 @@ class AttachSpans(Operation, frozen=True, tag="attach"):
     kind: str
     spans: tuple[Span, ...]
     delayed: bool = False
+    batch: bytes = b""  # that all of them are of
 
 
 class AttachBulk(Operation, frozen=True, tag="attach_all"):

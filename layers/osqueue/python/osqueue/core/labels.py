@@ -114,6 +114,11 @@ def may_hold(labels: Labels | None, wish: Wish) -> bool:
     )
 
 
+def groups_told(labels: Labels, wish: Wish) -> set[bytes]:
+    """The groups that they tell of with a kind that is looked for."""
+    return {pair[KIND_BYTES:] for pair in _parts(labels.pairs, PAIR_BYTES) if wish.has(pair[:KIND_BYTES])}
+
+
 def _is_in(digests: bytes, digest: bytes) -> bool:
     """Is it one of these? A search of bytes is faster than to take them apart."""
     at = digests.find(digest)

@@ -33,11 +33,11 @@ from .backlog import (
     Spill,
     deleted_from,
     foldable,
-    inherited,
     need_of,
     needs_of,
 )
 from .deletion_vectors import DeletionVector, encode_vector, without_jobs
+from .drop_rules import DROPPED_PER_COMMIT_MAX, NO_RULES, Drops, covering
 from .encoding import Block, encode_index
 from .groups import Groups
 from .labels import LabelledBlock, group_digest, kind_digest, may_hold, union
@@ -97,8 +97,8 @@ class MixedDraft(BacklogDraft):
     __slots__ = ("_taken",)
     mixed = True
 
-    def __init__(self, backlog: Backlog) -> None:
-        super().__init__(backlog)
+    def __init__(self, backlog: Backlog, drops: Drops = NO_RULES) -> None:
+        super().__init__(backlog, drops)
         self._taken: dict[str, set[Place]] = {}  # out of the middle of segments, in this reduction
 
     def deleted_from(self, span: Span, blocks: Blocks) -> DeletionVector | None:
@@ -110,11 +110,12 @@ class MixedDraft(BacklogDraft):
     def bring(self, wanted: Wanted, blocks: Blocks, gone: set[bytes], room: int) -> bool | list[NeededRange]:
         """Put the first wanted job in front: True. Or there is none, or this has to be read before it can be told.
 
-        ``gone`` are the keys of cancelled jobs. The window may grow by ``room`` bytes.
+        ``gone`` are the keys of cancelled jobs. The window may grow by ``room`` bytes. Nothing has to be read, and it
+        is not told either, where rules have cancelled as many as one commit may.
         """
         if self._in_window(wanted, 0):
             return True
-        while self.spans and may_hold(self.spans[0].labels, wanted):
+        while self.spans and may_hold(self.spans[0].labels, wanted) and not self.drops.is_spent:
             front = self.spans[0]
             needs = [need for need in needs_of(front) if need.place not in blocks]
             if front.level:
@@ -132,7 +133,7 @@ class MixedDraft(BacklogDraft):
             room -= self.ready_bytes - held
             if self._in_window(wanted, before):
                 return True
-        found = self._in_spans(wanted, blocks, gone)
+        found = [] if self.drops.is_spent else self._in_spans(wanted, blocks, gone)
         if isinstance(found, list):
             return found
         if found is None:
@@ -171,8 +172,12 @@ class MixedDraft(BacklogDraft):
                     continue
                 at += 1
             else:
-                search = Search(span, self.deleted_from(span, blocks), wanted, blocks, gone)
+                search = Search(span, self.deleted_from(span, blocks), wanted, blocks, gone, self.drops)
                 found = search.first()
+                if self._drop(at, search.covered) and found is None:
+                    if self.drops.is_spent:
+                        return []
+                    continue
                 if found is not None and not needs:
                     place, job = found
                     self._take(at, place, job)
@@ -188,9 +193,15 @@ class MixedDraft(BacklogDraft):
         inside = cast("tuple[Span, ...]", blocks[self.spans[at].name, 0])
         if not any(may_hold(span.labels, wanted) for span in inside):
             return False
-        self._changed = True
-        self.spans[at : at + 1] = inherited(inside, self.spans[at].labels)
+        self.open(at, inside)
         return True
+
+    def _drop(self, at: int, covered: Sequence[tuple[Place, JobRecord]]) -> bool:
+        """Cancel jobs of a segment that rules cover; are there any?"""
+        for place, job in covered:
+            self.drops.drops(job, self.spans[at])
+            self._take(at, place, job)
+        return bool(covered)
 
     def _take(self, at: int, place: Place, job: JobRecord) -> None:
         self._changed = True
@@ -219,7 +230,7 @@ class MixedDraft(BacklogDraft):
                     span, labels=None
                 )  # out of an index; those of its blocks tell as well
         fresh: dict[str, Labels | None] = {}  # of the indexes made here, which nobody can read yet
-        while run := foldable(self.spans) or self._labelled_run():
+        while run := foldable(self.spans, self.drops) or self._labelled_run():
             group = list(self.spans[run])
             for at, span in enumerate(group):
                 if span.level and span.labels is None:
@@ -228,7 +239,7 @@ class MixedDraft(BacklogDraft):
                     labels = fresh[span.name] if span.name in fresh else _below(span, blocks)
                     group[at] = replace(span, labels=labels)
             self._changed = True
-            index = spill("segments", partial(encode_index, group))
+            index = self.drops.aged(spill("segments", partial(encode_index, group)), group)
             fresh[index.name] = union(span.labels for span in group)
             self.spans[run] = [index]
         return ()
@@ -237,15 +248,17 @@ class MixedDraft(BacklogDraft):
         """The longest run of segments, where their labels fill the head."""
         if labels_bytes(self) <= limits.LABELS_BYTES_MAX:
             return None
-        levels = groupby(range(len(self.spans)), lambda at: self.spans[at].level)
-        runs = (list(run) for level, run in levels if not level)
+        alike = groupby(
+            range(len(self.spans)), lambda at: (self.spans[at].level, self.drops.side(self.spans[at]))
+        )
+        runs = (list(run) for (level, _), run in alike if not level)
         longest = max(runs, key=len, default=[])[: limits.FANOUT]
         return slice(longest[0], longest[-1] + 1) if len(longest) > 1 else None
 
 
-def draft_of(kind: str, backlog: Backlog) -> BacklogDraft:
+def draft_of(kind: str, backlog: Backlog, drops: Drops) -> BacklogDraft:
     """A lane of a kind, or a mixed one, being changed."""
-    return MixedDraft(backlog) if kind == MIXED else BacklogDraft(backlog)
+    return MixedDraft(backlog, drops) if kind == MIXED else BacklogDraft(backlog, drops)
 
 
 def labels_bytes(backlog: Backlog | BacklogDraft) -> int:
@@ -268,8 +281,11 @@ class Search:
         wanted: Wanted,
         blocks: Blocks,
         gone: Collection[bytes],
+        drops: Drops,
     ) -> None:
         self.needs: list[NeededRange] = []  # what has to be read for it
+        self.covered: list[tuple[Place, JobRecord]] = []  # that rules cancel, and were met on the way
+        self._drops = drops
         self.is_told = span.labels is not None  # it is known that there is one, or was
         self._span = span
         self._deleted = deleted
@@ -296,6 +312,11 @@ class Search:
             begin = begun[1] if need.start == begun[0] else 0
             for index, job in enumerate(islice(block.jobs, begin, None), begin):
                 if wanted.takes(job) and job.key not in self._gone and not deleted.has(need.start, index):
+                    if self._drops.rules and covering(self._drops.rules, job, span):
+                        self.covered.append(((need.start, index), job))
+                        if self._drops.count + len(self.covered) >= DROPPED_PER_COMMIT_MAX:
+                            return None
+                        continue
                     wanted.passed[span.name] = (need.start, index + 1)
                     return (need.start, index), job
         if not self.needs:

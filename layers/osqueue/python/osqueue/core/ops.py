@@ -30,6 +30,8 @@ from .job_ops import (
     SetResultTtl,
 )
 from .queue_ops import (
+    CancelJobs,
+    ChangeBatch,
     ChangePacer,
     ChangeSchedule,
     ChangeSettings,
@@ -79,6 +81,8 @@ class Code(IntEnum):
     KINDS_PAUSED = 27  # every kind that waits is paused
     KINDS_RATE_LIMITED = 28  # of every kind that waits as many have started as may for now
     GROUPS_CLOSED = 29  # all that wait are of groups that start nothing now
+    GROUP_LIMIT = 30  # so many groups owe starts to their rates that no further one starts any
+    BATCH_OVER = 31  # nothing may join the batch any more, or there is none
 
 
 _CODES = {int(code): code for code in Code}
@@ -103,6 +107,7 @@ Op = (
     | LengthenPauses
     | RedriveJobs
     | RunTimers
+    | CancelJobs
     | RecordEvents
     | RaiseGcFloor
     | ReplaceSpan
@@ -111,6 +116,7 @@ Op = (
     | ReserveSlots
     | ReturnSlot
     | ChangeSchedule
+    | ChangeBatch
 )
 
 

@@ -14,7 +14,7 @@ from .. import limits
 from .draft import Draft
 from .ops import Code, Outcome, outcome
 from .queue_ops import LengthenPauses
-from .state import KindSettings, QueueSettings
+from .settings import KindSettings, QueueSettings
 
 ENDLESS_MS = 1 << 62  # later than any pause ends
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from .job_ops import Operation, SpanSwap
-from .state import BodyRef, KindSettings, PacerRow, ScheduleRow, Span, TableRef
+from .rows import BatchRow, BodyRef, StoredRow
+from .settings import KindSettings
+from .state import PacerRow, ScheduleRow, Span, TableRef
 
 
 class MergeTables(Operation, frozen=True, tag="merge"):
@@ -13,6 +15,19 @@ class MergeTables(Operation, frozen=True, tag="merge"):
     put: tuple[TableRef, ...]
     archived: int = 0  # rows whose records have just been written to the archive
     forgets: bool = False  # some rows were left out
+
+
+AS_THE_QUEUE = -1  # in the place of a number: what a group had of its own is let go of
+
+
+class GroupChange(StoredRow, frozen=True):
+    """What is to change of one group; None leaves it as it is."""
+
+    group: str
+    paused: bool | None = None
+    running: int | None = None  # or AS_THE_QUEUE
+    rate: tuple[int, int] | None = None  # (0, 0): as the queue says
+    burst: int | None = None  # or AS_THE_QUEUE
 
 
 class ChangeSettings(Operation, frozen=True, tag="configure"):
@@ -42,7 +57,9 @@ class ChangeSettings(Operation, frozen=True, tag="configure"):
     group_on_failure: str | None = None
     group_on_dead: str | None = None
     group_shards: int | None = None  # nothing where it is fixed already
-    groups: tuple[tuple[str, bool], ...] = ()  # to pause, or to let go on: those at home in the shard
+    groups: tuple[GroupChange, ...] = ()  # those at home in the shard
+    group_rate: tuple[int, int] | None = None  # (0, 0): none
+    group_burst: int | None = None
 
 
 class LengthenPauses(Operation, frozen=True, tag="hold"):
@@ -66,6 +83,17 @@ class RunTimers(Operation, frozen=True, tag="sweep"):
     """Do what time demands: expire leases, promote due jobs, forget old dead letters."""
 
     flush: bool = False  # also move finished jobs to the archive
+
+
+class CancelJobs(Operation, frozen=True, tag="cancel_many"):
+    """Cancel all jobs that match and wait; ask those that run. None of what is named here names all."""
+
+    kinds: tuple[str, ...] | None = None
+    group: str | None = None
+    before_ms: int = 0  # those enqueued before; 0: whenever
+
+    def codes_max(self) -> int:
+        return 6  # of as many bytes as its runs of large numbers take
 
 
 class RecordEvents(Operation, frozen=True, tag="events"):
@@ -141,3 +169,10 @@ class ChangeSchedule(Operation, frozen=True, tag="schedule"):
     removed: bool = False
     paused: bool | None = None
     run: bytes = b""  # the key of the job to make now
+
+
+class ChangeBatch(Operation, frozen=True, tag="batch"):
+    """Open a batch under a key that its producer drew, or say that no more jobs of it come from outside."""
+
+    key: bytes
+    opened: BatchRow | None = None

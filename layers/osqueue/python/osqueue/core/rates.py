@@ -15,7 +15,9 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from . import gcra
-from .state import NO_STARTS, KindSettings, QueueSettings, Starts
+from .labels import group_digest
+from .settings import GroupSettings, KindSettings, QueueSettings
+from .state import NO_STARTS, Starts
 
 SECOND_MS = 1_000
 Whose = str | None  # a kind, or None: the whole queue
@@ -59,22 +61,95 @@ def buckets_of(settings: QueueSettings) -> dict[Whose, Bucket]:
     return found
 
 
+def group_bucket_of(settings: QueueSettings, own: GroupSettings | None = None) -> Bucket | None:
+    """The bucket of a group: of its own, else as the queue says. None: it has no rate.
+
+    All jobs of a group are in one shard, so it is not divided by their number.
+    """
+    starts, period_ms = own.rate if own is not None and own.rate else settings.group_rate
+    if not starts or not period_ms:
+        return None
+    burst = own.burst if own is not None and own.burst is not None else settings.group_burst
+    return Bucket(-(-period_ms * 1000 // starts), burst_of((starts, period_ms), burst))
+
+
+class GroupBuckets:
+    """The rates of all groups of a shard."""
+
+    def __init__(self, settings: QueueSettings) -> None:
+        self.default = group_bucket_of(settings)
+        self._own = {
+            group_digest(group): group_bucket_of(settings, own) for group, own in settings.overrides.items()
+        }
+
+    def __bool__(self) -> bool:
+        return self.default is not None or any(self._own.values())
+
+    def of(self, group: bytes) -> Bucket | None:
+        """That of one, by its digest; None: it has none."""
+        return self._own.get(group, self.default)
+
+    def all(self) -> list[Bucket]:
+        """Every one there is."""
+        return [each for each in (self.default, *self._own.values()) if each is not None]
+
+
+class _Remembered:
+    """The rates of groups by the settings that were looked at last: most commits leave them as they are."""
+
+    def __init__(self) -> None:
+        self._last: tuple[QueueSettings, GroupBuckets] | None = None
+
+    def of(self, settings: QueueSettings) -> GroupBuckets:
+        """Theirs."""
+        last = self._last
+        if last is None or last[0] is not settings:
+            last = self._last = settings, GroupBuckets(settings)
+        return last[1]
+
+
+group_buckets = _Remembered().of
+
+
 def tats_of(starts: Starts) -> dict[Whose, int]:
     """When each bucket is full again, in microseconds of the head's time."""
     return {None: starts.tat_us, **dict(starts.kinds)}
 
 
-def starts_of(tats: Mapping[Whose, int], now_us: int) -> Starts:
-    """The same as a head keeps it: buckets that are full say nothing."""
+def starts_of(
+    tats: Mapping[Whose, int], now_us: int, groups: Mapping[bytes, int] | None = None, groups_us: int = 0
+) -> Starts:
+    """The same as a head keeps it, and those of groups: buckets that are full say nothing."""
     kinds = sorted((kind, tat) for kind, tat in tats.items() if kind is not None and tat > now_us)
-    queue = tats.get(None, 0)
-    starts = Starts(queue if queue > now_us else 0, tuple(kinds))
+    queue, full_us = tats.get(None, 0), max(now_us, groups_us)
+    owing = {group: tat for group, tat in groups.items() if tat > full_us} if groups else {}
+    starts = Starts(
+        queue if queue > now_us else 0, tuple(kinds), owing, groups_us if groups_us > now_us else 0
+    )
     return NO_STARTS if starts == NO_STARTS else starts
+
+
+def without_full(starts: Starts, now_ms: int) -> Starts:
+    """What is still owed at a time; the same rows where that is all of it."""
+    if starts is NO_STARTS:
+        return starts
+    left = starts_of(tats_of(starts), now_ms * 1000, starts.groups, starts.groups_us)
+    return starts if left == starts else left
 
 
 def is_owed(starts: Starts, now_ms: int) -> bool:
     """Does a bucket fill up as time goes by?"""
-    return starts is not NO_STARTS and max(tats_of(starts).values()) > now_ms * 1000
+    if starts is NO_STARTS:
+        return False
+    return max(*tats_of(starts).values(), starts.groups_us, *starts.groups.values()) > now_ms * 1000
+
+
+def _as_before(tat_us: int, was: Bucket | None, bucket: Bucket | None, now_us: int) -> int:
+    """When a bucket is full that takes the place of another one; 0: it is."""
+    if was is None or bucket is None or tat_us <= now_us:
+        return 0
+    owed = (tat_us - now_us) * bucket.interval_us
+    return now_us + min(-(-owed // was.interval_us), bucket.burst * bucket.interval_us)
 
 
 def reconfigured(starts: Starts, old: QueueSettings, new: QueueSettings, now_ms: int) -> Starts:
@@ -85,20 +160,24 @@ def reconfigured(starts: Starts, old: QueueSettings, new: QueueSettings, now_ms:
     if starts is NO_STARTS:
         return starts
     now_us, before, after = now_ms * 1000, buckets_of(old), buckets_of(new)
-    tats = {}
-    for whose, tat in tats_of(starts).items():
-        if whose in before and whose in after and tat > now_us:
-            was, now = before[whose], after[whose]
-            owed = (tat - now_us) * now.interval_us
-            tats[whose] = now_us + min(-(-owed // was.interval_us), now.burst * now.interval_us)
-    return starts_of(tats, now_us)
+    tats = {
+        whose: _as_before(tat, before.get(whose), after.get(whose), now_us)
+        for whose, tat in tats_of(starts).items()
+    }
+    was, will = GroupBuckets(old), GroupBuckets(new)
+    groups = {
+        group: _as_before(tat, was.of(group), will.of(group), now_us) for group, tat in starts.groups.items()
+    }
+    others_us = starts.groups_us if will else 0  # of a new life: it ends soon
+    return starts_of(tats, now_us, groups, others_us)
 
 
 def spent(settings: QueueSettings, now_ms: int) -> Starts:
     """Empty buckets: for a head that does not know what started before."""
     now_us = now_ms * 1000
     tats = {whose: now_us + each.burst * each.interval_us for whose, each in buckets_of(settings).items()}
-    return starts_of(tats, now_us)
+    of_groups = [each.burst * each.interval_us for each in GroupBuckets(settings).all()]
+    return starts_of(tats, now_us, groups_us=now_us + max(of_groups) if of_groups else 0)
 
 
 def at_another_time(starts: Starts, old_ms: int, new_ms: int) -> Starts:
@@ -106,7 +185,9 @@ def at_another_time(starts: Starts, old_ms: int, new_ms: int) -> Starts:
     if starts is NO_STARTS:
         return starts
     shift_us = (new_ms - old_ms) * 1000
-    return starts_of({whose: tat + shift_us for whose, tat in tats_of(starts).items() if tat}, new_ms * 1000)
+    tats = {whose: tat + shift_us for whose, tat in tats_of(starts).items() if tat}
+    groups = {group: tat + shift_us for group, tat in starts.groups.items()}
+    return starts_of(tats, new_ms * 1000, groups, starts.groups_us and starts.groups_us + shift_us)
 
 
 class Allowance:
@@ -116,6 +197,7 @@ class Allowance:
         self._now_us = now_ms * 1000
         self._buckets = buckets_of(settings)
         self._tats = tats_of(starts)
+        self._before = starts
         self.left = {
             whose: gcra.allowed(self._tats.get(whose, 0), self._now_us, each.interval_us, each.burst)
             for whose, each in self._buckets.items()
@@ -139,4 +221,5 @@ class Allowance:
 
     def starts(self) -> Starts:
         """What is owed afterwards."""
-        return starts_of({whose: self._tats.get(whose, 0) for whose in self._buckets}, self._now_us)
+        tats = {whose: self._tats.get(whose, 0) for whose in self._buckets}
+        return starts_of(tats, self._now_us, self._before.groups, self._before.groups_us)

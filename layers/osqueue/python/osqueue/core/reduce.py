@@ -21,13 +21,26 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import limits
-from . import admin, event_log, groups, pacing, pauses, replacing, scheduling, spill, timers
+from . import (
+    admin,
+    batches,
+    event_log,
+    follow_ups,
+    groups,
+    pacing,
+    pauses,
+    replacing,
+    scheduling,
+    spill,
+    timers,
+)
 from . import erase as erasing
 from .backlog import NeededRange
 from .claim_search import ClaimSearch
 from .context import ReductionContext, StagedObject
 from .dedup import seen_before
-from .draft import Draft, lease_end
+from .draft import Draft
+from .drop_rules import DROPPED_PER_COMMIT_MAX
 from .encoding import born_of
 from .failures import settle_failure
 from .gate import gate_of
@@ -54,6 +67,8 @@ from .job_ops import (
 )
 from .ops import Code, Identity, Outcome, Request, encode_outcomes, nonce_digest, outcome, token_of
 from .queue_ops import (
+    CancelJobs,
+    ChangeBatch,
     ChangePacer,
     ChangeSchedule,
     ChangeSettings,
@@ -68,6 +83,7 @@ from .queue_ops import (
     ReturnSlot,
     RunTimers,
 )
+from .rows import BodyRef
 from .state import (
     CANCELLED,
     COMPLETED,
@@ -77,12 +93,12 @@ from .state import (
     QUEUED,
     RELEASED,
     SCHEDULED,
-    BodyRef,
     JobRecord,
     LeaseRecord,
     State,
     Transition,
     is_late,
+    lease_end,
 )
 
 _ORDER = attrgetter("born", "env", "n")  # in which requests are applied
@@ -120,6 +136,8 @@ def reduce(
         answers = tuple([_APPLY[type(op)](draft, op) for op in request.ops])
         draft.record(request.env, request.n, request.nonce, encode_outcomes(answers))
         outcomes[request.identity] = answers
+    if draft.batches:
+        follow_ups.settle(draft)
     if draft.schedules:
         scheduling.settle(draft)
     spill.enforce_budgets(draft)
@@ -174,6 +192,8 @@ def _accept(draft: Draft, new: JobSpec, accepted: list[JobRecord]) -> Code:
     shared = new.client_id is not None or new.seen >= 0  # others may enqueue it, or have done so
     if shared and (code := seen_before(draft, new)) is not None:
         return code
+    if new.batch and not batches.is_open(draft.batches.get(new.batch)):
+        return Code.BATCH_OVER
     due = max(new.at_ms, draft.after(new.delay_ms))
     job = record_of(new, draft.settings, draft.now, draft.latest, due if due > draft.now else 0)
     if job.due_ms:
@@ -192,22 +212,27 @@ def _attach(draft: Draft, op: AttachSpans) -> Outcome:
     """A bulk joins as a whole or not at all, and is told as one event."""
     if any(born_of(span.name) < draft.gc_floor for span in op.spans):
         return outcome([Code.STALE])
+    if op.batch and not batches.is_open(draft.batches.get(op.batch)):
+        return outcome([Code.BATCH_OVER])
     if op.delayed:
         if len(draft.delayed_spans) + len(op.spans) > spill.DELAYED_SPANS_MAX:
             return outcome([Code.DELAYED_LIMIT])
-        draft.delayed_spans.extend(op.spans)
+        draft.delayed_spans.extend(draft.drops.attached(op.spans))
     else:
         lane = draft.lane(op.priority, op.kind)
         if lane.tail:
             draft.keep(lane.spill_tail(draft.spill))  # it waited first
-        lane.attach(op.spans, op.kind)
-    draft.count("enqueued", sum(span.count for span in op.spans))
+        lane.attach(draft.drops.attached(op.spans), op.kind)
+    jobs = sum(span.count for span in op.spans)
+    draft.count("enqueued", jobs)
+    if op.batch:
+        draft.batches = batches.counted(draft.batches, op.batch, total=jobs, left=jobs)
     keys = sum(span.keysum for span in op.spans)
     draft.counts["keysum_in"] = (draft.counts["keysum_in"] + keys) & KEYSUM_MASK
     draft.changed = True
     if draft.observed:
-        target, count = SCHEDULED if op.delayed else QUEUED, sum(span.count for span in op.spans)
-        draft.events.append(Transition(b"", draft.now, "", target, "enqueue", kind=op.kind, count=count))
+        target = SCHEDULED if op.delayed else QUEUED
+        draft.events.append(Transition(b"", draft.now, "", target, "enqueue", kind=op.kind, count=jobs))
     return outcome([Code.SCHEDULED if op.delayed else Code.QUEUED])
 
 
@@ -244,15 +269,17 @@ def _claim(draft: Draft, op: ClaimJobs) -> Outcome:
         draft.blocked = False
         lane, alone = search.next_lane()
         if lane is None:
-            if draft.blocked:
+            if draft.drops.is_spent:
+                reason = Code.RETRY
+            elif draft.blocked:
                 reason = Code.UNREADABLE
             elif gate is not None:
                 reason, wait_ms = gate.why_closed(search.kinds_waiting()) or (reason, 0)
-            if reason == Code.EMPTY and search.waits_for_groups():
-                reason = Code.GROUPS_CLOSED
+            if reason == Code.EMPTY:
+                reason, wait_ms = search.why_groups_wait() or (reason, wait_ms)
             break
         if is_late(lane.ready[0], draft.now):
-            if draft.dropped >= timers.DROPPED_PER_COMMIT_MAX:
+            if draft.dropped >= DROPPED_PER_COMMIT_MAX:
                 reason = Code.RETRY
                 break
             draft.drop(lane.pop(), QUEUED)
@@ -266,10 +293,11 @@ def _claim(draft: Draft, op: ClaimJobs) -> Outcome:
         )
         if gate is not None:
             gate.charge(kind, len(started))
-            draft.starts = gate.rates.starts()
         for lease in started if lane.mixed else ():
             search.groups.charge(lease.job)
         granted.extend(started)
+    if granted:
+        draft.starts = search.starts()
     runs = ((int(Code.GRANTED), len(granted)),) if granted else ()
     enough = granted and len(granted) == op.limit
     return Outcome(runs if enough else (*runs, (reason, wait_ms)), tuple(granted))
@@ -310,6 +338,7 @@ def _complete(draft: Draft, item: Completion) -> Code:
     if isinstance(item.result, BodyRef) and born_of(item.result.name) < draft.gc_floor:
         return Code.STALE
     job = lease.job
+    followed = follow_ups.follow(draft, job, item.result, item.codec) if job.links else 0
     draft.finish(
         job,
         COMPLETED,
@@ -319,6 +348,7 @@ def _complete(draft: Draft, item: Completion) -> Code:
         codec=item.codec if not item.result or item.codec != job.codec else "",
         origin=PROCESSING,
         cause="complete",
+        followed=followed,
     )
     return Code.OK
 
@@ -389,6 +419,12 @@ def _release_each(draft: Draft, op: ReleaseJobs) -> Outcome:
     return outcome(codes[::-1])
 
 
+def _cancel_many(draft: Draft, op: CancelJobs) -> Outcome:
+    from .dropping import cancel_jobs  # where it is asked for: few cold starts pay for it
+
+    return cancel_jobs(draft, op)
+
+
 # Lambdas where the answer is one code an item, or one in all.
 _APPLY: dict[type, Callable[[Draft, Any], Outcome]] = {
     EnqueueJobs: _enqueue,
@@ -409,6 +445,7 @@ _APPLY: dict[type, Callable[[Draft, Any], Outcome]] = {
     LengthenPauses: pauses.lengthen,
     RedriveJobs: admin.redrive,
     RunTimers: admin.run_timers,
+    CancelJobs: _cancel_many,
     RecordEvents: event_log.record,
     RaiseGcFloor: admin.raise_gc_floor,
     ReplaceSpan: admin.replace_span,
@@ -417,4 +454,5 @@ _APPLY: dict[type, Callable[[Draft, Any], Outcome]] = {
     ReserveSlots: pacing.reserve,
     ReturnSlot: pacing.give_back,
     ChangeSchedule: scheduling.change,
+    ChangeBatch: follow_ups.change,
 }

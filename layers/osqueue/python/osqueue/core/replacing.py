@@ -15,15 +15,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import limits
-from . import spill
+from . import batches, spill
 from .admin import still_holds
 from .backlog import BacklogDraft
 from .dedup import seen_before
 from .draft import Draft
+from .drop_rules import covering
 from .encoding import born_of
 from .job_ops import CancelJob, JobSpec, ReplaceJobs, Replacement, record_of
 from .ops import Code, Outcome, outcome
-from .state import CANCELLED, QUEUED, JobRecord, delayed_state, is_late, key_text
+from .state import CANCELLED, QUEUED, JobRecord, Span, delayed_state, is_late, key_text
 
 
 class _Waiting(Struct):
@@ -32,12 +33,12 @@ class _Waiting(Struct):
     job: JobRecord
     state: str
     lane: BacklogDraft | None = None  # queued
-    segment: bool = False
+    span: Span | None = None  # in a segment
 
     def take(self, draft: Draft) -> None:
         """Take it out of its place."""
         key = self.job.key
-        if self.segment:
+        if self.span is not None:
             draft.tombstones.add(key)
             if self.lane is None:
                 draft.delayed_tombstones[key] = self.state
@@ -61,6 +62,8 @@ def _replace(draft: Draft, item: Replacement, heirs: dict[bytes, bytes]) -> Code
     known = Code.DUPLICATE if new.key in draft.leases else seen_before(draft, new)
     if known is not None:
         return known
+    if new.batch and not batches.is_open(draft.batches.get(new.batch)):
+        return Code.BATCH_OVER
     key = item.old.key
     while key in heirs:
         key = heirs[key]
@@ -70,6 +73,11 @@ def _replace(draft: Draft, item: Replacement, heirs: dict[bytes, bytes]) -> Code
     if is_late(old.job, draft.now):  # it is over, and must not come back as another
         old.take(draft)
         draft.drop(old.job, old.state)
+        return Code.RETRY
+    rule = old.span and covering(draft.drops.rules, old.job, old.span)
+    if rule:
+        old.take(draft)
+        draft.drops.drop(rule, old.job, old.state)
         return Code.RETRY
     fresh = _successor(draft, old.job, new)
     if fresh.due_ms and len(draft.delayed_spans) >= spill.DELAYED_SPANS_MAX:
@@ -102,10 +110,12 @@ def _find(draft: Draft, op: CancelJob) -> _Waiting | None:
     if op.job is None or op.key in draft.tombstones or len(draft.tombstones) >= limits.TOMBSTONES_MAX:
         return None
     for lane in draft.lanes.values():
-        if any(still_holds(span, op) for span in lane.spans):
-            return _Waiting(op.job, QUEUED, lane, segment=True)
-    if any(still_holds(span, op) for span in draft.delayed_spans):
-        return _Waiting(op.job, delayed_state(op.job), segment=True)
+        for span in lane.spans:
+            if still_holds(span, op):
+                return _Waiting(op.job, QUEUED, lane, span)
+    for span in draft.delayed_spans:
+        if still_holds(span, op):
+            return _Waiting(op.job, delayed_state(op.job), span=span)
     return None
 
 

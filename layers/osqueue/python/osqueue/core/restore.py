@@ -24,12 +24,15 @@ from collections.abc import Set as AbstractSet
 from msgspec import Struct
 from msgspec.structs import replace
 
-from . import event_log, groups, pauses, rates, scheduling, spill, tables, timers
+from . import batches, event_log, follow_ups, groups, pauses, rates, scheduling, spill, tables, timers
 from .audit import live_keysum, spans_of
+from .batches import batch_of
 from .context import ReductionContext, StagedObject
 from .draft import Draft
+from .drop_rules import as_old
 from .erase import is_blank
 from .head_content import contents_in_memory
+from .rows import BodyRef
 from .state import (
     ARCHIVE_ONLY,
     ENDED,
@@ -37,7 +40,6 @@ from .state import (
     KEYSUM_MASK,
     UPDATED,
     Backlog,
-    BodyRef,
     Delayed,
     FinishedJob,
     JobRecord,
@@ -137,6 +139,7 @@ class BackupFilter:
         self.doubtful: set[str] = set()  # segments whose deletion vector is lost
         self.placed: set[bytes] = set()  # jobs that were met where they certainly stand
         self.living: Counter[str] = Counter()  # jobs that wait or run, by their schedule
+        self.batched: Counter[bytes] = Counter()  # the same by their batch
         self.jobs_gone = 0
         self.segments_gone = 0
 
@@ -166,6 +169,7 @@ class BackupFilter:
         jobs = list(jobs)
         if not dead:
             self.living.update(job.schedule for job in jobs if job.schedule)
+            self.batched.update(filter(None, map(batch_of, jobs)))
         if self.lives:
             self.alive.update((job.key, self.lives[job.key]) for job in jobs if job.key in self.lives)
 
@@ -215,7 +219,7 @@ class BackupFilter:
                 life = self.lives.get(job.key, job.result_ttl_ms)  # from now on the job itself keeps it
                 self.dead.append(replace(again, result_ttl_ms=life))
                 return True
-        if isinstance(job.payload, BodyRef) and job.payload.name in self.evidence.gone:
+        if any(isinstance(each, BodyRef) and each.name in self.evidence.gone for each in job.contents):
             self.payloads_gone += 1
             return True
         return False
@@ -233,7 +237,7 @@ def restore(
     ``spans`` says, by name, what stands in the place of each pointer to jobs in segments; what is under none is
     gone. The caller has put the jobs of those segments through ``sieve``.
     """
-    base = _sifted(backup, life, evidence, sieve, spans)
+    base = _sifted(backup, life, evidence, sieve, as_old(backup, spans))
     draft = Draft(base, ReductionContext(life.now_ms, life.commit, life.chance, observed=False))
     spent, cancelled = draft.counts["failed"], draft.counts["cancelled"]
     timers.advance_time(draft)  # every lease has ended
@@ -242,6 +246,7 @@ def restore(
         fifo.tail = list(map(sieve.raised, fifo.tail))
     for job in sieve.dead:
         draft.dead.push(job, 0)
+    follow_ups.settle(draft)
     spill.enforce_budgets(draft)
     shelf = list(draft.tables)
     tables.fold(shelf, draft.spill)
@@ -326,6 +331,7 @@ def _sifted(
             backup.schedules, sieve.living, evidence.gone, min(backup.now_ms, life.now_ms)
         ),
         holds=groups.of_a_new_life(backup.holds),
+        batches=batches.of_a_new_life(backup.batches, sieve.batched, Counter(map(batch_of, sieve.dead))),
         starts=rates.spent(backup.settings, life.now_ms),
     )
 
@@ -409,5 +415,6 @@ def reset_clock(state: State, now_ms: int, commit: bytes) -> State:
         log=event_log.at_another_time(state.log, now_ms),
         schedules=scheduling.at_another_time(state.schedules, now_ms),
         starts=rates.at_another_time(state.starts, state.now_ms, now_ms),
+        batches=batches.at_another_time(state.batches, now_ms),
         settings=pauses.at_another_time(state.settings, state.now_ms, now_ms),
     )

@@ -28,10 +28,12 @@ from .. import limits
 from .draft import Draft
 from .encoding import born_of, encode, staged_name
 from .job_ops import JobSpec, record_of
+from .made_keys import made_key
 from .ops import Code, Outcome, outcome
 from .pauses import ENDLESS_MS
 from .queue_ops import ChangeSchedule
-from .state import BodyRef, ScheduleRow, StoredContent
+from .rows import BodyRef, StoredContent
+from .state import ScheduleRow
 
 ONCE = "once"  # of the ticks that nobody was there for: one job, for the latest of them
 ALL = "all"  # a job for each, at most ``TICKS_MADE_MAX``
@@ -159,15 +161,10 @@ def _make(draft: Draft, row: ScheduleRow, at_ms: int, key: bytes = b"") -> None:
 
 
 def _key(draft: Draft, name: str, at_ms: int) -> bytes:
-    """The key of a tick's job: nobody else's, and the same whenever this reduction is repeated.
-
-    It has the form of one that is drawn: see ``model.keys``. Schedules are in the first shard.
-    """
+    """The key of a tick's job. Schedules are in the first shard."""
     state = draft.state
     text = f"{state.epoch:x} {state.seq:x} {at_ms:x} {name}".encode()
-    chance = int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
-    high = draft.now << 16 | 7 << 12 | at_ms // limits.MINUTE_MS & 0xFFF
-    return (high << 64 | 1 << 63 | (chance & (1 << 54) - 1) << 8).to_bytes(16, "big")
+    return made_key(draft.now, at_ms // limits.MINUTE_MS, text, 0)
 
 
 def _put(draft: Draft, row: ScheduleRow) -> None:

@@ -8,6 +8,7 @@ commit that refers to it, so a crash in between leaves an object that nobody nam
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from functools import partial
 from itertools import accumulate, takewhile
 from operator import attrgetter
@@ -19,20 +20,19 @@ from .. import limits
 from . import event_log, tables
 from .backlog import NeededRange, deleted_from, need_of
 from .context import StagedObject
-from .draft import Draft, due_order
+from .draft import Draft
 from .encoding import Block, encode_segment, staged_name
 from .ops import Request, nonce_digest, outcomes_bytes_max
+from .rows import BodyRef, StoredContent
 from .state import (
     ARCHIVE_ONLY,
     ENDED,
     EXPIRED_DEAD,
     KEYSUM_MASK,
-    BodyRef,
     JobRecord,
-    LeaseRecord,
     Span,
     State,
-    StoredContent,
+    due_order,
     keysums,
 )
 from .weights import (
@@ -112,7 +112,10 @@ def _merge_delayed(draft: Draft) -> None:
         and span.name not in lost
         and (span.vector is None or span.vector.name not in lost)
     ]
-    read = {span.name: _remaining(draft, span) for span in _to_merge(known)}
+    sides = Counter(map(draft.drops.side, known))  # where there are drop rules: see there
+    most = max(sides, key=lambda side: (sides[side], side), default=0)
+    taken = _to_merge([span for span in known if draft.drops.side(span) == most])
+    read = {span.name: _remaining(draft, span) for span in taken}
     runs = [jobs for jobs in read.values() if jobs is not None]
     if not runs or len(runs) < len(read):
         return
@@ -120,7 +123,8 @@ def _merge_delayed(draft: Draft) -> None:
     draft.tombstones.difference_update(job.key for jobs in runs for job in jobs)
     draft.delayed_spans = [span for span in draft.delayed_spans if span.name not in read]
     if merged:
-        draft.delayed_spans.append(draft.spill("segments", partial(encode_segment, merged)))
+        fresh_span = draft.spill("segments", partial(encode_segment, merged))
+        draft.delayed_spans.append(draft.drops.aged(fresh_span, taken))
     draft.changed = True
 
 
@@ -174,9 +178,14 @@ def _spill_contents(draft: Draft) -> None:
     Not those of dead letters that the archive is to get: their jobs have them as well, and nobody would find a second
     copy any more once the archive has it. A commit makes no more of them than were leased, and the next moves the rows.
     """
-    # Each content, the lease it belongs to or where its finished row stands, and whether it is a payload.
-    places: list[tuple[bytes, LeaseRecord | int, bool]] = [
-        *[(_inline(lease.job.payload), lease, True) for lease in draft.leases.values()],
+    # Each content, the job whose lease it belongs to or where its finished row stands, and whether it is a payload.
+    places: list[tuple[bytes, bytes | int, bool]] = [
+        *[(_inline(lease.job.payload), key, True) for key, lease in draft.leases.items()],
+        *[
+            (_inline(lease.job.links.input), key, False)
+            for key, lease in draft.leases.items()
+            if lease.job.links is not None and lease.job.links.input is not None
+        ],
         *[(_inline(row.result), at, False) for at, row in enumerate(draft.finished)],
         *[
             (_inline(row.payload), at, True)
@@ -196,8 +205,9 @@ def _spill_contents(draft: Draft) -> None:
         total -= len(content)
         body = BodyRef(name, len(data), len(content), crc32(content))
         data += content
-        if isinstance(where, LeaseRecord):
-            draft.revise(replace(where, job=replace(where.job, payload=body)))
+        if isinstance(where, bytes):
+            lease = draft.leases[where]
+            draft.revise(replace(lease, job=_moved(lease.job, body, is_payload)))
             continue
         row = draft.finished[where]
         moved = replace(row, payload=body, spent=body) if is_payload else replace(row, result=body)
@@ -205,6 +215,13 @@ def _spill_contents(draft: Draft) -> None:
         draft.finished_bytes += finished_weight(moved) - finished_weight(row)
     if data:
         draft.spills.append(StagedObject(name, bytes(data)))
+
+
+def _moved(job: JobRecord, body: BodyRef, is_payload: bool) -> JobRecord:
+    """The job with its payload, or its input, beside the head."""
+    if is_payload or job.links is None:
+        return replace(job, payload=body)
+    return replace(job, links=replace(job.links, input=body))
 
 
 def _inline(content: StoredContent) -> bytes:

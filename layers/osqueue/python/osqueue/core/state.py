@@ -17,6 +17,8 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from .. import limits
+from .rows import BatchRow, BodyRef, StoredContent, StoredRow
+from .settings import QueueSettings
 
 SCHEDULED = "scheduled"
 QUEUED = "queued"
@@ -35,22 +37,6 @@ HISTORY_MAX = 8  # attempts remembered with a job that has not finished; `run` s
 HISTORY_ERROR_CHARS = 300  # of each error
 
 
-class StoredRow(Struct, frozen=True, array_like=True, gc=False):
-    """Base of everything that is stored many times. Frozen data has no cycles to look for."""
-
-
-class BodyRef(StoredRow, frozen=True):
-    """Bytes kept outside the head: part of an immutable object."""
-
-    name: str  # the object's key below the shard's prefix
-    start: int  # first byte
-    length: int  # bytes
-    crc: int  # CRC-32 of them
-
-
-StoredContent = bytes | BodyRef
-
-
 class PastAttempt(StoredRow, frozen=True):
     """One lease that ended."""
 
@@ -62,6 +48,17 @@ class PastAttempt(StoredRow, frozen=True):
     error: str = ""  # what went wrong
     error_type: str = ""  # the exception's class, where there was one
     beat_ms: int = 0  # stalled: the last heartbeat, or the claim
+
+
+class Links(StoredRow, frozen=True):
+    """What ties a job to others. See ``follow_ups``."""
+
+    then: bytes = b""  # the jobs that come when it completes, encoded
+    parent: bytes = b""  # the job, or the batch, with whose end it came
+    batch: bytes = b""  # of which it is
+    input: StoredContent | None = None  # the parent's result; None: there is none, or its payload is that
+    input_codec: str = ""  # that serialised it
+    followed: int = 0  # completed: how many jobs came after it
 
 
 class JobRecord(StoredRow, frozen=True):
@@ -91,6 +88,13 @@ class JobRecord(StoredRow, frozen=True):
     due_by_ms: int = 0  # to when it may be postponed at the latest; 0: no end to that
     replaced: int = 0  # how many jobs of its id it took the place of; it was enqueued as the first
     group: str = ""  # of which so many run at once
+    links: Links | None = None  # most jobs have none
+
+    @property
+    def contents(self) -> tuple[StoredContent, ...]:
+        """Its payload, and what else it was given to work on."""
+        links = self.links
+        return (self.payload,) if links is None or links.input is None else (self.payload, links.input)
 
 
 class LeaseRecord(StoredRow, frozen=True):
@@ -230,6 +234,7 @@ class Span(StoredRow, frozen=True):
     labels: Labels | None = None  # what is in it; None: it does not tell
     labels_at: int = 0  # level 0: where in the object the labels of each block begin
     labels_length: int = 0  # and their bytes; 0: there are none
+    joined: int = 0  # how old it is where its name does not tell: see ``drop_rules``
 
 
 def referenced_objects(pointer: Span | TableRef) -> set[str]:
@@ -283,59 +288,6 @@ class Refusals(StoredRow, frozen=True):
     seq: int  # of that commit
     at_ms: int  # head time of that commit
     marks: frozenset[int]  # of the requests' nonces, as their keys tell them
-
-
-class KindSettings(StoredRow, frozen=True):
-    """What is different for jobs of one kind; None: it is as the queue says."""
-
-    kind: str
-    priority: int | None = None
-    max_attempts: int | None = None
-    result_ttl_ms: int | None = None
-    backoff_base_ms: int | None = None
-    backoff_cap_ms: int | None = None
-    run_within_ms: int | None = None
-    start_within_ms: int | None = None
-    max_running: int | None = None  # None: none but the queue's own
-    paused: bool | None = None
-    paused_until_ms: int | None = None  # None: until somebody resumes it
-    rate: tuple[int, int] | None = None  # so many starts in so many ms; None: none but the queue's own
-    burst: int | None = None
-
-
-class QueueSettings(StoredRow, frozen=True):
-    """What an operator may change while the queue runs."""
-
-    paused: bool = False
-    backoff_base_ms: int = limits.BACKOFF_BASE_MS
-    backoff_cap_ms: int = limits.BACKOFF_CAP_MS
-    dead_ttl_ms: int = limits.DEAD_TTL_MS_DEFAULT
-    shards: int = 1  # over which the queue is spread
-    # What holds for jobs that do not say it themselves, and whose kind does not.
-    priority: int = limits.PRIORITY_DEFAULT
-    max_attempts: int = limits.ATTEMPTS_DEFAULT
-    result_ttl_ms: int = limits.RESULT_TTL_MS_DEFAULT
-    run_within_ms: int = 0
-    start_within_ms: int = 0
-    kinds: tuple[KindSettings, ...] = ()  # sorted by kind
-    archive_payloads: bool = False  # the archive gets payloads and results, too
-    max_running: int = 0  # jobs that may run at once, over all shards; 0: as many as there is room for
-    shard: int = 0  # which of the shards this is
-    paused_until_ms: int = 0  # when its pause ends; 0: when somebody resumes it
-    rate: tuple[int, int] = (0, 0)  # so many starts in so many ms, over all shards; 0: as fast as they come
-    burst: int = 0  # of them that may be at once; 0: those of one second
-    ageing_ms: int = 0  # after which a job that waits counts as one priority more urgent; 0: never
-    group_running: int = 1  # jobs of one group that may run at once; 1: in order; 0: as many as come
-    group_on_failure: str = "hold"  # a group in order waits for its job that failed; or "skip"
-    group_on_dead: str = "go_on"  # the same of one that is dead; or "stop"
-    group_shards: int = 0  # over which groups are spread; 0: no job had one yet
-
-    def of(self, kind: str, name: str) -> int:
-        """A setting as it holds for jobs of one kind."""
-        for row in self.kinds:
-            if row.kind == kind and (value := getattr(row, name)) is not None:
-                return int(value)
-        return int(getattr(self, name))
 
 
 class Counters(StoredRow, frozen=True):
@@ -431,9 +383,35 @@ class Starts(StoredRow, frozen=True):
 
     tat_us: int = 0  # head time, microseconds: that of the queue; 0: it is full
     kinds: tuple[tuple[str, int], ...] = ()  # and those of kinds, sorted
+    groups: dict[bytes, int] = {}  # noqa: RUF012 - and those of groups, by their digests
+    groups_us: int = 0  # that of a group that is not among them; 0: it is full
 
 
 NO_STARTS = Starts()  # this very one stays away from an encoded head
+
+
+class DropRule(StoredRow, frozen=True):
+    """Jobs that are cancelled wherever they wait: those that match and were there when it came. See ``drop_rules``."""
+
+    seq: int  # of the commit that added it
+    at_ms: int  # head time of that commit
+    kinds: tuple[str, ...] | None = None  # only these
+    group: str | None = None  # only this one
+    before_ms: int = 0  # only those enqueued before; 0: whenever
+
+
+class DropRules(StoredRow, frozen=True):
+    """All of them, and how far the reaper has come."""
+
+    rules: tuple[DropRule, ...] = ()  # the oldest first
+    place: tuple[str, int, int] = (
+        "",
+        0,
+        0,
+    )  # a segment, the next block that it looks at, and that one's bytes
+
+
+NO_DROPS = DropRules()  # this very one stays away from an encoded head
 
 
 class State(Struct, frozen=True, omit_defaults=True):
@@ -476,6 +454,8 @@ class State(Struct, frozen=True, omit_defaults=True):
     schedules: tuple[ScheduleRow, ...] = ()  # sorted by name; in the first shard
     holds: dict[str, Hold] = {}  # groups that start nothing, by their names
     starts: Starts = NO_STARTS
+    drops: DropRules = NO_DROPS
+    batches: dict[bytes, BatchRow] = {}  # by their keys
 
 
 KEYSUM_MASK = (1 << 64) - 1
@@ -502,9 +482,26 @@ def content_bytes(content: StoredContent) -> int:
     return len(content) if type(content) is bytes else content.length  # type: ignore[union-attr]
 
 
+def links_kept(links: Links | None, followed: int = 0) -> Links | None:
+    """What of a job's ties is told when it is over, and left so many follow-ups."""
+    if links is None or not (links.parent or links.batch or followed):
+        return None
+    return Links(b"", links.parent, links.batch, followed=followed)
+
+
 def is_late(job: JobRecord, now_ms: int) -> bool:
     """Has its start deadline passed? Then no attempt of it starts any more."""
     return 0 < job.start_by_ms < now_ms
+
+
+def lease_end(latest_ms: int, lease_ms: int, until_ms: int) -> int:
+    """When a lease ends that is given or extended now: no later than the job's run-time limit does."""
+    return min(latest_ms + lease_ms, until_ms) if until_ms else latest_ms + lease_ms
+
+
+def due_order(job: JobRecord) -> tuple[int, bytes]:
+    """Delayed jobs stand by due time, then key."""
+    return (job.due_ms, job.key)
 
 
 def delayed_state(job: JobRecord) -> str:

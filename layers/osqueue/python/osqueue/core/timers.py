@@ -15,11 +15,13 @@ from msgspec.structs import replace
 from .. import limits
 from . import scheduling
 from .backlog import deleted_from, needs_of
-from .draft import Draft, due_order
+from .draft import Draft
+from .drop_rules import DROPPED_PER_COMMIT_MAX
 from .encoding import Block
 from .failures import TIMED_OUT, chance_of, settle_failure, timed_out_error
 from .pauses import ENDLESS_MS, next_end_ms, without_ended
 from .rates import is_owed
+from .settings import QueueSettings
 from .state import (
     CANCELLED,
     FAILED,
@@ -30,16 +32,15 @@ from .state import (
     STALLED,
     JobRecord,
     LeaseRecord,
-    QueueSettings,
     Span,
     State,
     delayed_state,
+    due_order,
     is_late,
     keysums,
 )
 from .weights import job_weight
 
-DROPPED_PER_COMMIT_MAX = 1_000  # jobs whose start deadline has passed
 PROMOTED_PER_COMMIT_MAX = 1_000  # due jobs that one commit moves from segments into lanes
 
 
@@ -179,7 +180,7 @@ def _take_from_segments(draft: Draft, room: int) -> tuple[list[JobRecord], int]:
             for _, other in fronts:
                 _need_front(draft, spans[other])
             break
-        if len(due) >= PROMOTED_PER_COMMIT_MAX:
+        if len(due) >= PROMOTED_PER_COMMIT_MAX or draft.drops.is_spent:
             until = first - 1
             break
         heappop(fronts)
@@ -194,6 +195,8 @@ def _take_from_segments(draft: Draft, room: int) -> tuple[list[JobRecord], int]:
             if not deleted.has(span.offset, index):
                 if job.key in draft.tombstones:
                     draft.tombstones.discard(job.key)
+                elif draft.drops.rules and draft.drops.drops(job, span, delayed_state(job)):
+                    pass  # cancelled
                 elif due and job_weight(job) > room:
                     full, until = True, job.due_ms - 1
                     break

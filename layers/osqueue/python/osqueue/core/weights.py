@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from .state import FinishedJob, JobRecord, LeaseRecord, Session
+from .state import FinishedJob, JobRecord, LeaseRecord, Links, Session
 
 LIMITS_WEIGHT = 26  # a run-time limit, a start deadline, and the end that a lease has by the former
 UNIQUE_WEIGHT = 26  # a window, the latest due time, the jobs whose place it took
 BODY_WEIGHT = 60  # a reference to a body, encoded
-JOB_WEIGHT = 72  # the rest of a job, but for its texts
+LINKS_WEIGHT = 50  # what ties a job to others, but for what follows it and its input
+JOB_WEIGHT = 73  # the rest of a job, but for its texts
 LEASE_WEIGHT = 74  # what a lease adds to its job, but for its texts
 LEASE_WEIGHT_MIN = JOB_WEIGHT + LEASE_WEIGHT
 FINISHED_WEIGHT = 90  # what the end adds to a job, but for the result and texts
@@ -25,7 +26,16 @@ def job_weight(job: JobRecord) -> int:
         total += LIMITS_WEIGHT
     if job.client_id and (job.window_ms or job.due_by_ms or job.replaced):
         total += UNIQUE_WEIGHT
+    if job.links is not None:
+        total += links_weight(job.links)
     return total
+
+
+def links_weight(links: Links) -> int:
+    """The share of what ties a job to others."""
+    told = links.input
+    inline = 0 if told is None else len(told) if type(told) is bytes else BODY_WEIGHT
+    return LINKS_WEIGHT + len(links.then) + inline + len(links.input_codec.encode())
 
 
 def _texts_weight(job: JobRecord) -> int:
@@ -71,7 +81,19 @@ def finished_weight(row: FinishedJob) -> int:
     job = row.job
     unique = UNIQUE_WEIGHT if job.client_id and (job.window_ms or job.due_by_ms or job.replaced) else 0
     heir = SUCCESSOR_WEIGHT if row.successor is not None else 0
-    return FINISHED_WEIGHT_MIN + _texts_weight(job) + inline + why + spent + bounded + kept + unique + heir
+    ties = 0 if job.links is None else links_weight(job.links)
+    return (
+        FINISHED_WEIGHT_MIN
+        + _texts_weight(job)
+        + inline
+        + why
+        + spent
+        + bounded
+        + kept
+        + unique
+        + heir
+        + ties
+    )
 
 
 OUTCOMES_FREE = (

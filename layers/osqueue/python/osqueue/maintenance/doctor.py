@@ -380,8 +380,8 @@ def _registered(queue: str) -> Flow[list[Finding]]:
 
 
 def _settings(queue: str, states: Sequence[State]) -> list[Finding]:
-    """All shards have the settings of the first, but for their number, its own, and pauses that end."""
-    found = [{**asdict(lasting(each.settings)), "shards": 0, "shard": 0} for each in states]
+    """All shards have the settings of the first, but for their number, its own, pauses that end and single groups."""
+    found = [{**asdict(lasting(each.settings)), "shards": 0, "shard": 0, "overrides": {}} for each in states]
     differing = sorted({name for each in found for name, value in each.items() if value != found[0][name]})
     if not differing:
         return [Finding(OK, "settings", f"the same on {_many(len(states), 'shard')}", "", queue)]

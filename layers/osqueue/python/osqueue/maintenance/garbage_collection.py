@@ -26,7 +26,8 @@ from ..core.encoding import born_of
 from ..core.event_log import FOLDER as EVENTS
 from ..core.head_content import contents_in_memory
 from ..core.queue_ops import RaiseGcFloor
-from ..core.state import BodyRef, Span, State, TableRef, referenced_objects
+from ..core.rows import BodyRef
+from ..core.state import Span, State, TableRef, referenced_objects
 from ..core.tables import FOLDER as TABLES
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError
 from ..objects import finished_tables, segments

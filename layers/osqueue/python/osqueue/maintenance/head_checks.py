@@ -15,6 +15,11 @@ BUDGET_REMEDIES = {
     "leases": "Spread the queue: osqueue queue configure ADDRESS {queue} --shards N, or work on fewer jobs at once.",
     "sessions": "Let fewer processes write, or spread the queue: osqueue queue configure ADDRESS {queue} --shards N.",
     "result_ttls": "Name result_ttl when jobs are enqueued, rather than change it while they wait.",
+    "batches": "Let fewer batches be open at once, or spread them: osqueue queue configure ADDRESS {queue} --shards N.",
+    "group_debts": "Give group_rate a shorter period, so that fewer groups owe at once: osqueue queue configure ADDRESS"
+    " {queue} --group-rate N/PERIOD.",
+    "group_settings": "Take back what some have: osqueue group configure ADDRESS {queue} GROUP --no-rate --no-burst"
+    " --no-running.",
     "schedules": "Remove some: osqueue cron rm ADDRESS {queue} NAME, or put others into another queue.",
 }
 

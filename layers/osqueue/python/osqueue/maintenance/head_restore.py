@@ -43,7 +43,8 @@ from ..core.restore import (
     without_payload,
     without_result,
 )
-from ..core.state import FAILED, BodyRef, FinishedJob, JobRecord, Span, State, TableRef
+from ..core.rows import BodyRef
+from ..core.state import FAILED, FinishedJob, JobRecord, Span, State, TableRef
 from ..core.tables import FOLDER as TABLES
 from ..core.tables import encode_table, known_until_ms
 from ..errors import Conflict, Damaged, NewerFormat, NotFound, Unavailable

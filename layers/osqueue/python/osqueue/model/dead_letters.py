@@ -16,6 +16,7 @@ from msgspec import UNSET, Struct, UnsetType
 from .. import limits
 from ..core import state as stored
 from ..core.fingerprint import CHARS, fingerprint, last_error, normalised
+from ..core.state import content_bytes
 from ..errors import Rejected, shown
 from . import validation
 from .fields import moment
@@ -107,7 +108,7 @@ def dead_letter_view(job: stored.JobRecord, dead_ttl_ms: int) -> DeadLetter:
         enqueued_at=moment(job.enqueued_ms),
         failed_at=moment(died),
         kept_until=moment(died + dead_ttl_ms),
-        payload_bytes=stored.content_bytes(job.payload),
+        payload_bytes=content_bytes(job.payload),
         **viewed(job),
     )
 

@@ -37,8 +37,8 @@ class Event(Struct, frozen=True):
     from_state: str | None  # None: the job is new
     to_state: str
     at: datetime  # aware, UTC: the time of the commit
-    # enqueue, claim, complete, fail, stalled, release, cancel, due, redrive, expired, timed_out; replaced, and replace
-    # for the job that took its place
+    # enqueue, follow (another job, or a batch, ended), claim, complete, fail, stalled, release, cancel, due, redrive,
+    # expired, timed_out; replaced, and replace for the job that took its place
     cause: str
     attempt: int  # attempts used so far
     run: int  # leases granted so far

@@ -10,9 +10,11 @@ from msgspec import Struct
 
 from ..core import state as stored
 from ..core.archive_record import ArchiveRecord
+from ..core.follow_ups import follow_up_keys, follow_ups_of
+from ..core.state import content_bytes
 from ..errors import OsqueueError
 from .fields import meaning, moment, seen_in
-from .job_options import ViewedOptions, viewed
+from .job_options import ViewedOptions, linked, viewed
 from .keys import job_id
 
 
@@ -96,6 +98,9 @@ class Job(ViewedOptions, frozen=True):
         Annotated[datetime, meaning("Debounced: when it is due at the latest.", "due_by_ms")] | None
     ) = None
     replaced_by: Annotated[str, meaning("The job of its id that took its place.", "successor")] | None = None
+    parent: Annotated[str, meaning("The job, or the batch, with whose end it came.")] | None = None
+    then: Annotated[int, meaning("How many follow-ups come when it completes.")] = 0
+    follow_ups: Annotated[tuple[str, ...], meaning("Completed: the jobs that came when it did.")] = ()
 
 
 def attempt_view(each: stored.PastAttempt) -> Attempt:
@@ -118,7 +123,9 @@ def job_view(state: str, job: stored.JobRecord, **more: Any) -> Job:
         **_past(job.history),
         "job_id": job_id(job.key),
         "state": state,
-        "payload_bytes": stored.content_bytes(job.payload),
+        "payload_bytes": content_bytes(job.payload),
+        "parent": linked(job, "parent"),
+        "then": 0 if job.links is None else len(follow_ups_of(job.links.then)),
         **more,
     }
     return Job(**found)
@@ -135,10 +142,14 @@ def finished_view(row: stored.FinishedJob) -> Job:
     """The public view of a job that is over."""
     found = seen_in(Job, row)
     found["replaced_by"] = None if row.successor is None else job_id(row.successor)
+    if row.job.links is not None:
+        keys = follow_up_keys(row.key, row.job.run, row.finished_ms, row.job.links.followed)
+        found["follow_ups"] = tuple(map(job_id, keys))
     return job_view(found.pop("state"), row.job, **found)
 
 
 def archived_view(record: ArchiveRecord) -> Job:
     """The public view of a job in the archive."""
     due_at = moment(record.scheduled_ms) if record.scheduled_ms else None
-    return Job(**seen_in(Job, record), **viewed(record), **_past(record.attempts), due_at=due_at)
+    found = {**seen_in(Job, record), **viewed(record), **_past(record.attempts)}
+    return Job(**{**found, "parent": linked(record, "parent"), "due_at": due_at})

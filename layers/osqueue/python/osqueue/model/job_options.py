@@ -7,7 +7,7 @@ the options of the command line, the columns of Spark, and what callers see of a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, TypedDict
 
@@ -16,17 +16,32 @@ from msgspec import Meta, Struct
 from .. import limits
 from ..core.archive_record import ArchiveRecord
 from ..core.job_ops import UniqueRule
-from ..core.state import JobRecord
+from ..core.state import JobRecord, Links
 from ..errors import SHOWN_CHARS_MAX, NotSupported, Rejected, shown
 from .fields import DescribedField, described_fields, moment
-from .keys import is_key
+from .follow_ups import Next, read_then, told_then
+from .keys import is_key, job_id, key_of
+from .option_types import (
+    Delay,
+    Group,
+    Headers,
+    Kind,
+    MaxAttempts,
+    Priority,
+    ResultTtl,
+    RunWithin,
+    StartWithin,
+)
 from .unique import Unique, check_unique, rule_of, unique_of
-from .validation import plain_text
 
 FUTURE_OPTIONS = ("depends_on", "cron", "rate_limit", "concurrency_key")
 
 
 _INSTEAD = {
+    "depends_on": (
+        "not supported: no job waits for others here, so none can be forgotten. Give the one that comes first"
+        " then=[Next('kind')], or put several into a batch, whose end makes a job."
+    ),
     "cron": "not supported of a job, which comes once. q.schedule(name, cron, payload) makes one at every tick.",
     "rate_limit": (
         "not supported of a job: a rate is a setting of its queue or its kind. q.configure(kinds={'send':"
@@ -51,38 +66,13 @@ def _no_job_id(name: str) -> None:
         )
 
 
-def _read_headers(option: DescribedField, value: Any) -> tuple[tuple[str, str], ...] | None:
-    name, most = option.name, option.about.max_length or 0
-    if not isinstance(value, Mapping) or len(value) > most:
+def _read_batch(option: DescribedField, value: Any) -> bytes:
+    if not isinstance(value, str) or not is_key(value):
         raise Rejected(
-            f"{name}: {shown(value)} is no mapping of up to {most} names to short texts.", field=name
+            f"batch: {shown(value)} is no id of a batch. Give the id of one that q.batch() made.",
+            field="batch",
         )
-    found = []
-    for key, each in value.items():
-        if (
-            not isinstance(key, str)
-            or not 1 <= len(key) <= limits.HEADER_NAME_CHARS_MAX
-            or not (key.isascii() and key.isprintable())
-        ):
-            raise Rejected(
-                f"{name}: {shown(key)} is no name. Use 1 to {limits.HEADER_NAME_CHARS_MAX} printable ASCII characters.",
-                field=name,
-            )
-        if not isinstance(each, str) or len(each) > limits.HEADER_VALUE_CHARS_MAX or not each.isprintable():
-            raise Rejected(
-                f"{name}: the value of {shown(key)} is not 0 to {limits.HEADER_VALUE_CHARS_MAX} printable characters."
-                " Put longer data into the payload.",
-                field=name,
-            )
-        found.append((plain_text(key), plain_text(each)))
-    size = sum(len(key) + len(each.encode()) for key, each in found)
-    if size > limits.HEADERS_BYTES_MAX:
-        raise Rejected(
-            f"{name}: {size:,} bytes of names and values; the most is {limits.HEADERS_BYTES_MAX:,}. Put longer data"
-            " into the payload.",
-            field=name,
-        )
-    return tuple(found) or None
+    return key_of(value)
 
 
 def _read_unique(option: DescribedField, value: Any) -> UniqueRule:
@@ -90,51 +80,6 @@ def _read_unique(option: DescribedField, value: Any) -> UniqueRule:
 
 
 # ── The table ────────────────────────────────────────────────────────────────
-Priority = Annotated[
-    int,
-    Meta(
-        description="How urgent it is: lower runs first. Left out, its kind or its queue says it, or it is"
-        f" {limits.PRIORITY_DEFAULT}.",
-        ge=0,
-        le=limits.PRIORITY_MAX,
-    ),
-]
-MaxAttempts = Annotated[
-    int,
-    Meta(
-        description="How often it is tried. Left out, its kind or its queue says it, or it is"
-        f" {limits.ATTEMPTS_DEFAULT}.",
-        ge=1,
-        le=limits.ATTEMPTS_MAX,
-    ),
-]
-ResultTtl = Annotated[
-    float,
-    Meta(
-        description="How long its result is kept. Left out, its kind or its queue says it, or it is an hour.",
-        ge=1 / 1000,
-        le=limits.RESULT_TTL_MS_MAX / 1000,
-    ),
-]
-RunWithin = Annotated[
-    float,
-    Meta(
-        description="How long one attempt may run, whatever its worker says; it has failed then. 0: no limit.",
-        ge=0,
-        le=limits.DELAY_MS_MAX / 1000,
-    ),
-]
-StartWithin = Annotated[
-    float,
-    Meta(
-        description="No attempt starts later than this after its enqueue, or after its delay: then it is cancelled."
-        " 0: no deadline.",
-        ge=0,
-        le=limits.DELAY_MS_MAX / 1000,
-    ),
-]
-
-
 class JobOptions(Struct, frozen=True, kw_only=True):
     """What a caller may say of a job beside its payload."""
 
@@ -150,36 +95,10 @@ class JobOptions(Struct, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    kind: (
-        Annotated[
-            str,
-            Meta(
-                description="What sort of job it is. A claim may ask for some kinds only.",
-                max_length=limits.KIND_CHARS_MAX,
-            ),
-        ]
-        | None
-    ) = None
-    group: (
-        Annotated[
-            str,
-            Meta(
-                description="A key of yours: jobs of one group run in order, one at a time, or so many at once as the"
-                " queue says.",
-                min_length=1,
-                max_length=limits.GROUP_CHARS_MAX,
-            ),
-        ]
-        | None
-    ) = None
+    kind: Kind | None = None
+    group: Group | None = None
     priority: Priority | None = None
-    delay: (
-        Annotated[
-            float,
-            Meta(description="Not before this long from now.", ge=0, le=limits.DELAY_MS_MAX / 1000),
-        ]
-        | None
-    ) = None
+    delay: Delay | None = None
     at: (
         datetime
         | Annotated[
@@ -192,29 +111,36 @@ class JobOptions(Struct, frozen=True, kw_only=True):
     result_ttl: ResultTtl | None = None
     run_within: RunWithin | None = None
     start_within: StartWithin | None = None
-    headers: (
-        Annotated[
-            dict[
-                Annotated[
-                    str,
-                    Meta(min_length=1, max_length=limits.HEADER_NAME_CHARS_MAX, pattern=r"^[\x20-\x7e]*$"),
-                ],
-                Annotated[str, Meta(max_length=limits.HEADER_VALUE_CHARS_MAX)],
-            ],
-            Meta(
-                description="Short strings carried with the job and never interpreted: trace context, tenant, origin.",
-                max_length=limits.HEADERS_MAX,
-                extra={"read": _read_headers},
-            ),
-        ]
-        | None
-    ) = None
+    headers: Headers | None = None
     unique: (
         Annotated[
             Unique,
             Meta(
                 description="How its id is kept unique: for how long, and what happens to a job that waits under it.",
                 extra={"read": _read_unique, "told": unique_of},
+            ),
+        ]
+        | None
+    ) = None
+    then: (
+        Annotated[
+            list[Next],
+            Meta(
+                description="Its follow-ups: jobs that come when it completes, in that commit, with its result.",
+                max_length=limits.FOLLOW_UPS_MAX,
+                extra={"read": read_then, "told": told_then},
+            ),
+        ]
+        | None
+    ) = None
+    batch: (
+        Annotated[
+            str,
+            Meta(
+                description="The id of a batch: the job is one of those whose common end is waited for.",
+                min_length=1,
+                max_length=36,
+                extra={"read": _read_batch, "told": job_id},
             ),
         ]
         | None
@@ -236,6 +162,8 @@ class JobOptionArguments(TypedDict, total=False):
     start_within: float | timedelta | None
     headers: dict[str, str] | None
     unique: Unique | None
+    then: Sequence[Next | Mapping[str, Any]] | None
+    batch: str | None
 
 
 class ViewedOptions(Struct, frozen=True, kw_only=True):
@@ -248,6 +176,7 @@ class ViewedOptions(Struct, frozen=True, kw_only=True):
     max_attempts: int
     run_within: float | None = None  # seconds that one attempt may run
     start_by: datetime | None = None  # when it has to have started
+    batch: str | None = None  # of which it is
     headers: dict[str, str] = {}
 
 
@@ -295,6 +224,11 @@ class JobAttributes:
         return moment(self._job.start_by_ms) if self._job.start_by_ms else None
 
     @property
+    def batch(self) -> str | None:
+        """The id of the batch of which it is."""
+        return linked(self._job, "batch")
+
+    @property
     def headers(self) -> dict[str, str]:
         """What enqueue was given, by name."""
         return dict(self._job.headers or ())
@@ -304,6 +238,11 @@ class JobOrigin:
     """Where a job in a worker's hands comes from, beside enqueue."""
 
     _job: JobRecord
+
+    @property
+    def parent(self) -> str | None:
+        """The id of the job that it follows, or of the batch whose end it waited for."""
+        return linked(self._job, "parent")
 
     @property
     def schedule(self) -> str | None:
@@ -316,10 +255,22 @@ class JobOrigin:
         return moment(self._job.scheduled_ms) if self._job.scheduled_ms else None
 
 
+def linked(job: JobRecord | ArchiveRecord, name: str) -> str | None:
+    """The id of a job's batch, or of its parent."""
+    if isinstance(job, ArchiveRecord):
+        return getattr(job, name) or None
+    found: bytes = getattr(job.links, name, b"")
+    return job_id(found) if found else None
+
+
 OPTIONS = described_fields(JobOptions)
 ITEM_FIELDS = ("payload", *OPTIONS)  # of an item of enqueue_many
 _COLUMNS = {option.column: option for option in OPTIONS.values()}
-_VIEWED = [(name, OPTIONS[name].column) for name in ViewedOptions.__struct_fields__ if name in OPTIONS]
+_VIEWED = [
+    (name, OPTIONS[name].column)
+    for name in ViewedOptions.__struct_fields__
+    if name in OPTIONS and name != "batch"
+]
 
 
 # ── From callers to rows ─────────────────────────────────────────────────────
@@ -399,6 +350,7 @@ def viewed(job: JobRecord | ArchiveRecord) -> dict[str, Any]:
     found["run_within"] = job.run_within_ms / 1000 or None
     found["start_by"] = moment(job.start_by_ms) if job.start_by_ms else None
     found["headers"] = dict(job.headers or ())
+    found["batch"] = linked(job, "batch")
     return found
 
 
@@ -410,4 +362,6 @@ def columns_viewed(view: ViewedOptions) -> dict[str, Any]:
     found["run_within_ms"] = round((view.run_within or 0) * 1000)
     found["start_by_ms"] = 0 if view.start_by is None else round(view.start_by.timestamp() * 1000)
     found["headers"] = tuple(view.headers.items()) or None
+    if view.batch:
+        found["links"] = Links(batch=key_of(view.batch))
     return found

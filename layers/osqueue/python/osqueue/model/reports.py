@@ -1,6 +1,8 @@
-"""What calls of operators report: a pass of the reaper, and a purge."""
+"""What is reported to operators: a pass of the reaper, a purge, many jobs cancelled, the use of a queue's limits."""
 
 from __future__ import annotations
+
+from datetime import datetime
 
 from msgspec import Struct
 
@@ -23,6 +25,19 @@ class Purged(Struct, frozen=True):
         return Purged(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
 
 
+class CancelledMany(Struct, frozen=True):
+    """What became of the jobs that one call cancels, over all shards."""
+
+    cancelled: int = 0  # at once
+    asked: int = 0  # that run: their workers are told
+    waiting: int = (
+        0  # at most so many lie deeper, and are cancelled when they are met; no worker gets any of them
+    )
+
+    def __add__(self, other: CancelledMany) -> CancelledMany:
+        return CancelledMany(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+
+
 class ReapReport(Struct, frozen=True):
     """What a pass did, over all shards."""
 
@@ -38,3 +53,64 @@ class ReapReport(Struct, frozen=True):
 
     def __add__(self, other: ReapReport) -> ReapReport:
         return ReapReport(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+
+
+class RateUse(Struct, frozen=True):
+    """A rate, and what is left of it."""
+
+    starts: int  # so many …
+    period: float  # … in so many seconds
+    burst: int  # of them at once
+    left: int  # that may start now, over all shards
+    next_at: datetime | None = None  # when the next may; None: now
+
+
+class LimitUsage(Struct, frozen=True):
+    """The limits of one kind, and what is used of them."""
+
+    running: int
+    max_running: int | None = None  # None: there is no limit
+    rate: RateUse | None = None
+    paused: bool = False
+    paused_until: datetime | None = None
+
+
+class ShardUsage(Struct, frozen=True):
+    """What one shard has of the queue's own limits, and uses."""
+
+    running: int
+    may_run: int | None = None  # its share of max_running
+    left: int | None = None  # that may start now by its share of the rate; None: there is no rate
+    next_at: datetime | None = None
+
+
+class FlowUsage(Struct, frozen=True):
+    """All limits of a queue, and what is used of them."""
+
+    queue: str
+    running: int
+    max_running: int | None
+    rate: RateUse | None
+    paused: bool
+    paused_until: datetime | None
+    kinds: dict[str, LimitUsage]  # of those that run or have limits of their own; "" is the nameless one
+    groups: dict[str, int]  # how many groups are running, full, held, stopped, paused, rate_limited
+    shards: list[ShardUsage]  # none where there is one
+
+
+class QueueGroup(Struct, frozen=True):
+    """A group that runs, or that something holds."""
+
+    group: str
+    state: (
+        # running, full (as many run as may), held (waits for a job), stopped (by a dead letter), paused, rate_limited
+        str
+    )
+    running: int
+    waiting: int  # jobs of it that wait, as far as the head tells; there may be more
+    why: str  # why nothing of it starts, and what lets it go on; "" where something may
+    since: datetime | None = (
+        None  # the oldest start of those that run, or when the job failed that it waits for
+    )
+    opens_at: datetime | None = None  # when that job is tried again, or its rate lets the next one start
+    waits_for: str | None = None  # that job, or the dead letter

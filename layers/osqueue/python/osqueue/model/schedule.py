@@ -13,6 +13,7 @@ from msgspec import Struct
 from .. import crontab, limits
 from ..core import scheduling
 from ..core.encoding import encode
+from ..core.follow_ups import groups_of
 from ..core.job_ops import JobSpec
 from ..core.state import ScheduleRow, content_bytes
 from ..errors import Rejected, shown
@@ -24,7 +25,16 @@ from .validation import plain_text, seconds, text
 MISSED = (scheduling.ONCE, scheduling.ALL, scheduling.SKIP)
 OVERLAP = (scheduling.ALLOW, scheduling.SKIP, scheduling.QUEUE)
 # Of the options of a job, those that each job of a schedule can have: not when, or under which id it comes.
-JOB_OPTIONS = ("kind", "priority", "max_attempts", "result_ttl", "run_within", "start_within", "headers")
+JOB_OPTIONS = (
+    "kind",
+    "priority",
+    "max_attempts",
+    "result_ttl",
+    "run_within",
+    "start_within",
+    "headers",
+    "then",
+)
 SCHEDULE_NAME = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{limits.SCHEDULE_NAME_CHARS_MAX - 1}}}"
 _NAME = re.compile(SCHEDULE_NAME)
 
@@ -110,6 +120,12 @@ def schedule_row(
                 field=told,
             )
     spec = JobSpec(b"", b"", codec, **columns_of(options))
+    if any(groups_of("", spec.then)):
+        raise Rejected(
+            "then: a schedule makes its jobs in the first shard, where a group need not be at home. Leave the groups"
+            " out, or let the handler of its jobs enqueue them.",
+            field="then",
+        )
     return ScheduleRow(
         schedule_name(name),
         line,
@@ -178,7 +194,7 @@ def schedule_view(row: ScheduleRow) -> Schedule:
     said = {
         option.column: value
         for name in JOB_OPTIONS
-        if (value := getattr(spec, (option := OPTIONS[name]).column)) not in (None, "", ())
+        if (value := getattr(spec, (option := OPTIONS[name]).column)) not in (None, "", b"", ())
     }
     return Schedule(
         name=row.name,
@@ -191,7 +207,7 @@ def schedule_view(row: ScheduleRow) -> Schedule:
         next_at=None if row.paused or not row.next_ms else moment(row.next_ms),
         waiting_for=moment(row.waiting_ms) if row.waiting_ms else None,
         living=row.living,
-        options=options_of(said),
+        options=msgspec.to_builtins(options_of(said)),
         payload_bytes=content_bytes(row.payload),
     )
 

@@ -15,11 +15,11 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict
 
 from .. import limits
-from ..core.queue_ops import ChangeSettings
-from ..core.state import KindSettings, QueueSettings
+from ..core.queue_ops import AS_THE_QUEUE, ChangeSettings, GroupChange
+from ..core.settings import GroupSettings, KindSettings, QueueSettings
 from ..errors import Rejected, shown
 from .fields import DescribedField, described_fields, moment
-from .job_options import MaxAttempts, Priority, ResultTtl, RunWithin, StartWithin
+from .option_types import MaxAttempts, Priority, ResultTtl, RunWithin, StartWithin
 from .validation import milliseconds, moment_ms, seconds, text, whole_number
 
 BackoffBase = Annotated[
@@ -100,6 +100,21 @@ Burst = Annotated[
         le=limits.RATE_BURST_MAX,
     ),
 ]
+GroupRate = Annotated[
+    tuple[int, float],
+    Meta(
+        description="How many jobs of each group may start in how many seconds; the others wait. None: no limit.",
+        extra={"read": _read_rate, "told": _told_rate},
+    ),
+]
+GroupBurst = Annotated[
+    int,
+    Meta(
+        description="How many of a group may start at once, after a rest. 0: those of one second, one at least.",
+        ge=0,
+        le=limits.RATE_BURST_MAX,
+    ),
+]
 PausedUntil = Annotated[
     float,
     Meta(
@@ -174,26 +189,71 @@ def _told_kinds(rows: Sequence[KindSettings]) -> dict[str, dict[str, Any]]:
     }
 
 
+GroupRunning = Annotated[
+    int,
+    Meta(
+        description="How many of its jobs may run at once. 1: one by one, in order. 0: no limit.",
+        ge=0,
+        le=limits.RUNNING_MAX,
+    ),
+]
+
+
 class Group(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an operator may do to one group."""
+    """What an operator may say of one group; None: it is as the queue says."""
 
-    paused: Annotated[bool, Meta(description="Whether its jobs wait.")]
+    paused: Annotated[bool, Meta(description="Whether its jobs wait.")] | UnsetType = UNSET
+    running: GroupRunning | UnsetType | None = UNSET
+    rate: GroupRate | UnsetType | None = UNSET
+    burst: GroupBurst | UnsetType | None = UNSET
 
 
-def _read_groups(setting: DescribedField, value: Any) -> tuple[tuple[str, bool], ...]:
+_AS_THE_QUEUE: dict[str, Any] = {"running": AS_THE_QUEUE, "rate": (0, 0), "burst": AS_THE_QUEUE}
+
+
+def _read_groups(setting: DescribedField, value: Any) -> tuple[GroupChange, ...]:
     if not isinstance(value, Mapping):
         raise Rejected(
             f"groups: {shown(value)} is no mapping of groups. Write {{'order-42': Group(paused=True)}}.",
             field="groups",
         )
-    found = []
-    for name, wished in value.items():
-        group = text(name, "groups", limits.GROUP_CHARS_MAX, 1)
-        said = asdict(wished) if isinstance(wished, Group) else wished
-        if not isinstance(said, Mapping) or said.keys() != {"paused"} or not isinstance(said["paused"], bool):
-            raise Rejected(f"groups: {group!r}: write Group(paused=True), or False.", field="groups")
-        found.append((group, said["paused"]))
-    return tuple(found)
+    return tuple([group_change(name, wished) for name, wished in value.items()])
+
+
+def group_change(name: Any, wished: Any) -> GroupChange:
+    """What is to change of a group, checked. Raises Rejected."""
+    group = text(name, "groups", limits.GROUP_CHARS_MAX, 1)
+    said = asdict(wished) if isinstance(wished, Group) else wished
+    if not isinstance(said, Mapping):
+        raise Rejected(f"groups: {group!r}: write Group(paused=True), or Group(running=5).", field="groups")
+    columns = {}
+    for field, value in said.items():
+        if field not in GROUP_SETTINGS:
+            raise Rejected(
+                f"groups: {group!r}: {field}: no such setting. Known: {', '.join(sorted(GROUP_SETTINGS))}.",
+                field=str(field),
+            )
+        if value is None and field in _AS_THE_QUEUE:
+            columns[field] = _AS_THE_QUEUE[field]
+        elif value is not UNSET:
+            columns[field] = GROUP_SETTINGS[field].read(value)
+    if not columns:
+        raise Rejected(
+            f"groups: {group!r}: nothing to change. Known: {', '.join(GROUP_SETTINGS)}.", field="groups"
+        )
+    return GroupChange(group, **columns)
+
+
+def told_groups(rows: Mapping[str, GroupSettings]) -> dict[str, dict[str, Any]]:
+    """What single groups have of their own, by group, as callers see it."""
+    return {
+        group: {
+            name: GROUP_SETTINGS[name].told(value)
+            for name in _AS_THE_QUEUE
+            if (value := getattr(row, name)) is not None
+        }
+        for group, row in rows.items()
+    }
 
 
 def _read_word(*words: str) -> Callable[[DescribedField, Any], str]:
@@ -257,6 +317,8 @@ class WishedSettings(Kind, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    group_rate: GroupRate | UnsetType | None = UNSET
+    group_burst: GroupBurst | None = None
     group_on_failure: GroupOnFailure | None = None
     group_on_dead: GroupOnDead | None = None
     group_shards: (
@@ -274,7 +336,7 @@ class WishedSettings(Kind, frozen=True, kw_only=True):
         Annotated[
             dict[str, Group],
             Meta(
-                description="Groups to pause, or to let go on.",
+                description="Groups to pause, to let go on, or to have limits of their own.",
                 max_length=limits.GROUP_HOLDS_MAX,
                 extra={"read": _read_groups, "wish": True},
             ),
@@ -326,8 +388,10 @@ class WishedSettings(Kind, frozen=True, kw_only=True):
 
 
 ENDS = ("paused_until", "paused_for")
-LIFTED: dict[str, Any] = {"rate": (0, 0)}  # settings of which None is a value, and how rows say it
+# Settings of which None is a value, and how rows say it.
+LIFTED: dict[str, Any] = {"rate": (0, 0), "group_rate": (0, 0)}
 KIND_SETTINGS = described_fields(Kind)
+GROUP_SETTINGS = described_fields(Group)
 SETTINGS = described_fields(WishedSettings)
 TOLD = [name for name, each in SETTINGS.items() if not (each.about.extra or {}).get("wish")]
 NESTED = [

@@ -15,13 +15,14 @@ from ..core.ageing import since_ms
 from ..core.budgets import budgets
 from ..core.encoding import encode_head
 from ..core.pauses import without_ended
+from ..core.settings import QueueSettings
 from ..core.state import FAILED, PROCESSING, QUEUED, SCHEDULED, STATES, Span, State
 from ..errors import Rejected, shown
 from ..model.dead_letters import DeadLetterFilter
 from ..model.job import Job, finished_view, job_view, lease_view
 from ..model.job_filter import JobFilter
 from ..model.keys import drawn_ms
-from ..model.settings import NESTED, settings_view
+from ..model.settings import NESTED, settings_view, told_groups
 from ..model.validation import whole_number
 from .layout import read_state, root_of
 from .segments import by_bytes, segment_jobs, segments_of
@@ -183,7 +184,7 @@ def statistics(queue: str, states: Sequence[State], now_ms: int) -> dict[str, An
     for state in states:
         for budget in budgets(state):
             shares[budget.name] = max(shares.get(budget.name, 0.0), round(budget.share, 3))
-    settings = settings_view(without_ended(states[0].settings, now_ms) if states else stored.QueueSettings())
+    settings = settings_view(without_ended(states[0].settings, now_ms) if states else QueueSettings())
     return {
         "queue": queue,
         "shards": settings["shards"],
@@ -197,6 +198,9 @@ def statistics(queue: str, states: Sequence[State], now_ms: int) -> dict[str, An
         "budgets": shares,
         "counters": counters,
         "settings": {name: settings[name] for name in NESTED},
+        "groups": told_groups(
+            {group: row for each in states for group, row in each.settings.overrides.items()}
+        ),
     }
 
 

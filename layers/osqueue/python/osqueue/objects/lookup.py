@@ -16,7 +16,9 @@ from ..commit.effects import Flow, together
 from ..commit.retry import OBJECT, retried
 from ..core import state as stored
 from ..core.draft import LATE
+from ..core.drop_rules import covering, why_of
 from ..core.head_content import jobs_in_memory
+from ..core.rows import BodyRef
 from ..core.state import (
     ARCHIVE_ONLY,
     CANCELLED,
@@ -29,6 +31,7 @@ from ..core.state import (
     LeaseRecord,
     Span,
     State,
+    content_bytes,
 )
 from ..errors import NotFound, Unavailable
 from ..model.job import Job, finished_view, job_view, lease_view
@@ -57,22 +60,29 @@ class JobLocation(Struct, frozen=True):
             return lease_view(self.lease)
         return finished_view(self.row) if self.row is not None else job_view(self.state, self.job)
 
-    def at(self, now_ms: int) -> JobLocation:
-        """The job as it stands at a time of its head: it is over when it waits and its start deadline has passed.
+    def at(self, state: State) -> JobLocation:
+        """The job as it stands by its head: it is over when it waits and its start deadline has passed, or a drop rule
+        covers it.
 
-        Nobody may have met it yet where it lies; whoever does will find the same, since a head's time never goes back.
+        Nobody may have met it yet where it lies; whoever does will find the same, since a head's time never goes back,
+        and a rule stays until all that it covers has been met.
         """
-        if self.state not in WAITING or not stored.is_late(self.job, now_ms):
+        if self.state not in WAITING:
             return self
-        job, ended = self.job, self.job.start_by_ms
+        rules = state.drops.rules
+        rule = covering(rules, self.job, self.place.top) if rules and self.place is not None else None
+        if rule is None and not stored.is_late(self.job, state.now_ms):
+            return self
+        job, now_ms = self.job, state.now_ms
+        ended, why = (job.start_by_ms, LATE) if rule is None else (rule.at_ms, why_of(rule))
         row = FinishedJob(
             replace(job, payload=b""),
             CANCELLED,
             ended,
-            payload_bytes=stored.content_bytes(job.payload),
-            why=LATE,
+            payload_bytes=content_bytes(job.payload),
+            why=why,
             expires_ms=now_ms + job.result_ttl_ms,  # that counts from when it is met
-            spent=job.payload if isinstance(job.payload, stored.BodyRef) else None,
+            spent=job.payload if isinstance(job.payload, BodyRef) else None,
         )
         return JobLocation(CANCELLED, row.job, row=row)
 

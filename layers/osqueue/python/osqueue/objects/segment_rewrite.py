@@ -13,9 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from itertools import islice
 
+from msgspec.structs import replace
+
 from .. import limits
 from ..commit.effects import Flow
 from ..core.deletion_vectors import encode_vector, without_jobs
+from ..core.drop_rules import age_of
 from ..core.encoding import encode_index
 from ..core.ops import Op
 from ..core.queue_ops import ReplaceSpan
@@ -105,7 +108,7 @@ def span_without(
     name = stage.name("segments")
     data, fresh = encode_index(after, name)
     yield from stage.write([(name, data)])
-    return fresh, dropped
+    return replace(fresh, joined=age_of(span)), dropped  # what is left is as old as it was
 
 
 def marked(root: str, stage: StagingArea) -> Leaf:

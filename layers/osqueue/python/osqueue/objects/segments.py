@@ -26,7 +26,8 @@ from ..core.encoding import (
     unframe,
 )
 from ..core.key_directory import blocks_of, page_of
-from ..core.state import Backlog, BodyRef, JobRecord, Span, StoredContent
+from ..core.rows import BodyRef, StoredContent
+from ..core.state import Backlog, JobRecord, Span
 from ..errors import Damaged, NotFound, OsqueueError, Unavailable
 from ..stores.base import Found, Get, Missing
 from .layout import unavailable

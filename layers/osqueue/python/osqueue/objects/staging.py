@@ -16,8 +16,10 @@ from ..commit.effects import Flow
 from ..commit.retry import OBJECT, ask_all
 from ..core.encoding import encode_index, encode_segment, staged_name
 from ..core.job_ops import AttachSpans, JobSpec, record_of
+from ..core.rows import BodyRef, StoredContent
 from ..core.scheduling import content_at
-from ..core.state import MIXED, BodyRef, JobRecord, QueueSettings, Span, StoredContent
+from ..core.settings import QueueSettings
+from ..core.state import MIXED, JobRecord, Span
 from ..core.weights import job_weight
 from ..errors import OsqueueError
 from ..stores.base import Failed, Found, Get, Put, PutIfMatch, Written

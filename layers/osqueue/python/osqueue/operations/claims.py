@@ -6,13 +6,13 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from itertools import repeat
 from typing import Any
 
 from msgspec import Struct
 
 from .. import limits
 from ..commit.effects import QueueFlow, Submit
+from ..core.groups import are_stopped
 from ..core.job_ops import (
     AbortJobs,
     ClaimJobs,
@@ -28,9 +28,11 @@ from ..core.job_ops import (
 from ..core.ops import Code, Op, Outcome
 from ..core.pauses import lengthened, timed
 from ..core.queue_ops import LengthenPauses
-from ..core.state import COMPLETED, BodyRef, LeaseRecord
+from ..core.rows import BodyRef
+from ..core.state import COMPLETED, LeaseRecord
 from ..errors import Damaged, LeaseLost, OsqueueError, Rejected, shown
 from ..model import validation
+from ..model.codecs import Codec
 from ..model.job import Done
 from ..model.keys import job_id, shard_of
 from ..objects.lookup import seek_rows
@@ -57,6 +59,34 @@ class GrantedLease(Struct, frozen=True):
     sent_at: (
         float  # monotonic seconds when the claim was sent; the lease ends no earlier than its length after
     )
+    input: bytes | OsqueueError | None = None  # what its job was given beside the payload
+
+    def input_by(self, codec: Codec, payload: Any) -> Any:
+        """What the job before answered, or what is told of a batch; of any other job None. Raises what reading it did.
+
+        Where the job has no payload of its own, that is its payload.
+        """
+        links = self.lease.job.links
+        if links is None or not links.parent:
+            return None
+        if self.input is None:
+            return payload
+        if isinstance(self.input, OsqueueError):
+            raise self.input
+        return codec.decode(self.input, links.input_codec, field="input")
+
+
+def with_contents(
+    leases: Sequence[LeaseRecord], read: Iterable[bytes | OsqueueError], asked: float
+) -> tuple[GrantedLease, ...]:
+    """Leases with what their jobs were given to work on, which was read in order."""
+    each = iter(read)
+    return tuple(
+        [
+            GrantedLease(lease, next(each), asked, next(each) if len(lease.job.contents) > 1 else None)
+            for lease in leases
+        ]
+    )
 
 
 class ClaimResult(Struct, frozen=True):
@@ -66,11 +96,12 @@ class ClaimResult(Struct, frozen=True):
     reason: str | None = None  # why it is empty
     retry_after: float | None = None  # seconds until time alone lets something start, where it is known
     scope: str | None = (
-        None  # what is closed until then: "queue", or "kind" where a job of another kind may start
+        None  # what is closed: "queue"; "kind", others may start; "group": all that wait are of groups to be resumed
     )
 
 
-REASONS = {  # why a claim is empty, and what is closed
+STOPPED = "stopped"  # all that wait are of groups that somebody has to resume
+REASONS: dict[Code | str, tuple[str, str | None]] = {  # why a claim is empty, and what is closed
     Code.PAUSED: ("paused", "queue"),
     Code.KINDS_PAUSED: ("paused", "kind"),
     Code.RATE_LIMITED: ("rate_limited", "queue"),
@@ -78,6 +109,8 @@ REASONS = {  # why a claim is empty, and what is closed
     Code.RUNNING_LIMIT: ("running_limit", None),
     Code.IN_FLIGHT_LIMIT: ("in_flight_limit", None),
     Code.GROUPS_CLOSED: ("groups_closed", None),
+    STOPPED: ("groups_closed", "group"),
+    Code.GROUP_LIMIT: ("group_limit", None),
 }
 
 
@@ -105,15 +138,16 @@ def closed_until(claimed: ClaimResult, now: float) -> float:
     return now + min(claimed.retry_after, CLOSED_SECONDS_MAX)
 
 
-def why_empty(answers: Sequence[tuple[Code, int]]) -> ClaimResult:
+def why_empty(answers: Sequence[tuple[Code | str, int]]) -> ClaimResult:
     """The answer of a claim that found nothing: by the last run of each shard's outcome."""
     closed = [(*REASONS[code], wait_ms) for code, wait_ms in answers if code in REASONS]
     if not closed:
         return ClaimResult((), "empty")
+    closed.sort(key=lambda each: each[1] != "group")  # what opens by itself tells more than what does not
     reason, scope, _ = closed[-1]
     waits = [wait_ms for _, _, wait_ms in closed if wait_ms]
-    if len(closed) < len(answers) or any(each != "queue" for _, each, _ in closed):
-        scope = scope and "kind"  # jobs that come may start elsewhere
+    if scope == "queue" and (len(closed) < len(answers) or any(each != "queue" for _, each, _ in closed)):
+        scope = "kind"  # jobs that come may start elsewhere
     return ClaimResult((), reason, min(waits) / 1000 if waits else None, scope)
 
 
@@ -146,7 +180,7 @@ class ClaimFlows(WaitFlows):
     def _claim(self, op: ClaimJobs) -> QueueFlow[ClaimResult]:
         count = self.shards_seen() or (yield from self.shards())
         first = int(self.machine.uniform() * count) if count > 1 else 0
-        answers: list[tuple[Code, int]] = []
+        answers: list[tuple[Code | str, int]] = []
         damaged = False
         for at in range(count):
             shard = (first + at) % count
@@ -162,7 +196,10 @@ class ClaimFlows(WaitFlows):
                 return ClaimResult((yield from self.granted(shard, outcome.leases, asked)))
             if outcome.code == Code.UNREADABLE:
                 damaged = True  # the other shards may have work that can be read
-            answers.append((outcome.code, outcome.count))
+            head = self.writers[shard].head
+            closed = outcome.code == Code.GROUPS_CLOSED and not outcome.count
+            stopped = closed and head is not None and are_stopped(head.state)
+            answers.append((STOPPED if stopped else outcome.code, outcome.count))
         if damaged:
             raise Damaged(
                 "the next jobs lie in an object that is missing, damaged or of a newer format. Other operations go on."
@@ -173,11 +210,11 @@ class ClaimFlows(WaitFlows):
     def granted(
         self, shard: int, leases: Sequence[LeaseRecord], asked: float
     ) -> QueueFlow[tuple[GrantedLease, ...]]:
-        """Leases with their payloads."""
-        payloads: list[Any] = [lease.job.payload for lease in leases]
-        if BodyRef in map(type, payloads):
-            payloads = yield from read_bodies(self.writers[shard].root, payloads)
-        return tuple(map(GrantedLease, leases, payloads, repeat(asked)))
+        """Leases with what their jobs were given to work on."""
+        contents: list[Any] = [each for lease in leases for each in lease.job.contents]
+        if BodyRef in map(type, contents):
+            contents = yield from read_bodies(self.writers[shard].root, contents)
+        return with_contents(leases, contents, asked)
 
     # ── What a worker says ───────────────────────────────────────────────────
     def complete(self, key: bytes, token: str, value: Any) -> QueueFlow[bool]:

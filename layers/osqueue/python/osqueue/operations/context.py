@@ -7,7 +7,6 @@ from collections.abc import Callable
 from ..clock import Machine
 from ..commit.effects import QueueFlow, Submit
 from ..commit.writer import ShardWriter
-from ..core.groups import home_of
 from ..core.queue_ops import ChangeSettings
 from ..core.state import State
 from ..model.codecs import Codec
@@ -59,10 +58,6 @@ class FlowContext:
             yield from self.known_queue()
             yield Submit(0, (ChangeSettings(group_shards=shards),))
         return count
-
-    def home_of(self, group: str) -> QueueFlow[int]:
-        """The shard of all jobs of a group."""
-        return home_of(group, (yield from self.group_shards()))
 
     def state_seen(self, shard: int) -> QueueFlow[State]:
         """The shard's state as this process last saw it; an empty submit sees to it that it has."""

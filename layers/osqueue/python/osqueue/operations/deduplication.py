@@ -22,7 +22,7 @@ from ..core.job_ops import CancelJob, JobSpec, UniqueRule
 from ..core.ops import Code
 from ..core.queue_ops import LOOK_AGAIN
 from ..core.state import COMPLETED, PROCESSING, QUEUED, SCHEDULED, FinishedJob, State
-from ..errors import Damaged, Expired, NewerFormat, NotFound, OsqueueError, Throttled
+from ..errors import Conflict, Damaged, Expired, NewerFormat, NotFound, OsqueueError, Throttled
 from ..model.job import Enqueued
 from ..model.keys import job_id, key_like, key_of, shard_of
 from ..model.unique import DEBOUNCE
@@ -284,8 +284,8 @@ class Deduplication:
                     raise lost_object(error, self.queue) from error
                 item.missed = state.commit
                 return
-            # By the head's own time: every later commit finds the same.
-            location = None if location is None else location.at(state.now_ms)
+            # By the head's own time and rules: every later commit finds the same.
+            location = None if location is None else location.at(state)
         if location is None:
             yield from self._help(item, 0 if state is None else state.seq, takeover)
         elif location.row is not None and location.row.successor is not None:
@@ -443,6 +443,11 @@ def refusal(code: Code) -> OsqueueError | None:
     if code == Code.DELAYED_LIMIT:
         return Throttled(
             "delay: too many delayed jobs are waiting in this shard. Add shards, or repeat later."
+        )
+    if code == Code.BATCH_OVER:
+        return Conflict(
+            "batch: it is over, or there is none of this id in the job's shard: nothing can join it. Open another one"
+            " with q.batch()."
         )
     return None
 

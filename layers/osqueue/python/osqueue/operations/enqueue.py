@@ -10,22 +10,24 @@ from msgspec.structs import replace
 from .. import limits
 from ..commit.effects import QueueFlow, Submit
 from ..commit.request_status import CommitResult
-from ..core.groups import home_of
 from ..core.job_ops import AttachSpans, EnqueueJobs, JobSpec
 from ..core.ops import Code
-from ..core.state import PROCESSING, QUEUED, SCHEDULED, StoredContent
+from ..core.rows import StoredContent
+from ..core.state import PROCESSING, QUEUED, SCHEDULED
 from ..errors import OsqueueError, Rejected, Throttled
 from ..model import validation
 from ..model.job import Enqueued
-from ..model.job_options import check_item, check_option, columns_of
+from ..model.job_options import check_item, columns_of
 from ..model.keys import KeySource, job_id
 from ..objects.layout import read_state
 from ..objects.staging import SegmentBuilder, wipe_refused
 from .deduplication import Deduplication, refusal
+from .placing import has_groups, placed_in
 from .results import ResultFlows
 
 STALE_TRIES = 3  # times a call is staged again when the collector overtook it
 
+_PLACED = frozenset(("group", "then", "batch"))
 _TAKEN = (Code.QUEUED, Code.SCHEDULED)  # of any other item the commit refers to nothing
 
 
@@ -38,13 +40,11 @@ class EnqueueFlows(ResultFlows):
 
     def enqueue(self, payload: Any, options: Mapping[str, Any]) -> QueueFlow[Enqueued]:
         """One job; ``options`` holds those that differ from their defaults."""
-        if options and options.get("group") is not None:
-            shard = yield from self.home_of(check_option("group", options["group"]))
-        else:
-            shard = self.next_of(self.shards_seen() or (yield from self.shards()))
+        shard = self.next_of(self.shards_seen() or (yield from self.shards()))
         (key,) = self.keys.draw(shard)
         if options:
-            new = self._new({"payload": payload, **options}, key)
+            new = yield from self._placed(self._new({"payload": payload, **options}, key))
+            key, shard = new.key, new.key[15]
             if new.client_id is not None:
                 (done,) = yield from Deduplication(self, self.place_jobs, self.draw).enqueue([new], shard)
                 return _accepted(done)
@@ -65,21 +65,34 @@ class EnqueueFlows(ResultFlows):
         if not batch:
             return []
         shard = self.next_of(self.shards_seen() or (yield from self.shards()))
-        if any(map(_group_of, batch)):
-            return (yield from self._enqueue_by_group(batch, shard))
+        if any(map(_is_placed, batch)):
+            return (yield from self._enqueue_by_place(batch, shard))
         return (yield from self._enqueue_batch(batch, shard))
 
-    def _enqueue_by_group(self, batch: list[Any], shard: int) -> QueueFlow[list[Enqueued]]:
-        """Each job of a group to its home; the others to one shard together."""
-        count = yield from self.group_shards()
-        places: dict[int, list[int]] = {}
-        for at, item in enumerate(batch):
-            group = _group_of(item)
-            places.setdefault(home_of(group, count) if group else shard, []).append(at)
+    def _placed(self, new: JobSpec) -> QueueFlow[JobSpec]:
+        """The job under a key of the shard where it has to be."""
+        if not (new.group or new.then or new.batch):
+            return new
+        return placed_in(new, (yield from self.group_shards()) if has_groups((new,)) else 0, new.key[15])
+
+    def _enqueue_by_place(self, batch: list[Any], shard: int) -> QueueFlow[list[Enqueued]]:
+        """Each job that has to be in some shard to that one, by its batch; the others to one shard together."""
+        places: dict[tuple[int, bytes], list[int]] = {}
         results: list[Enqueued | None] = [None] * len(batch)
-        for home, found in places.items():
+        (key,) = self.keys.draw(shard)
+        for at, item in enumerate(batch):
+            place = (shard, b"")
+            if _is_placed(item):
+                try:
+                    new = yield from self._placed(JobSpec(key, b"", **columns_of(check_item(item))))
+                except Rejected as error:
+                    results[at] = Enqueued("rejected", None, error=error)
+                    continue
+                place = (new.key[15], new.batch)
+            places.setdefault(place, []).append(at)
+        for (home, mine), found in places.items():
             try:
-                answers = yield from self._enqueue_batch([batch[at] for at in found], home)
+                answers = yield from self._enqueue_batch([batch[at] for at in found], home, mine)
             except OsqueueError as error:
                 if not any(each is not None and each.error is None for each in results):
                     raise
@@ -88,12 +101,13 @@ class EnqueueFlows(ResultFlows):
                 results[at] = done
         return [each for each in results if each is not None]
 
-    def _enqueue_batch(self, batch: list[Any], shard: int) -> QueueFlow[list[Enqueued]]:
+    def _enqueue_batch(self, batch: list[Any], shard: int, of: bytes = b"") -> QueueFlow[list[Enqueued]]:
+        """Jobs of one call, all of one batch or of none."""
         keys = self.keys.draw(shard, len(batch))
         if any(isinstance(item, (dict, Mapping)) and item.get("id") is not None for item in batch):
             return (yield from self._enqueue_named(batch, keys, shard))
         if len(batch) > limits.ITEMS_PER_REQUEST_MAX:
-            return (yield from self._enqueue_bulk(batch, keys, shard))
+            return (yield from self._enqueue_bulk(batch, keys, shard, of))
         news: list[JobSpec] = []
         refused: dict[bytes, Enqueued] = {}
         for item, key in zip(batch, keys, strict=True):
@@ -184,7 +198,9 @@ class EnqueueFlows(ResultFlows):
                 return [next(rest) if code == Code.STALE else code for code in codes]
         raise Throttled("the call was overtaken by the collector again and again. Repeat it later.")
 
-    def _enqueue_bulk(self, batch: list[Any], keys: list[bytes], shard: int) -> QueueFlow[list[Enqueued]]:
+    def _enqueue_bulk(
+        self, items: list[Any], keys: list[bytes], shard: int, batch: bytes
+    ) -> QueueFlow[list[Enqueued]]:
         """More than one request holds: staged as segments, then visible in one commit."""
         for _ in range(STALE_TRIES):
             results: list[Enqueued] = []
@@ -198,11 +214,11 @@ class EnqueueFlows(ResultFlows):
             yield from writer.tell_time()  # the segments say when their jobs are due
             now = writer.now_ms(seen)
             bulk = SegmentBuilder(stage, now, writer.latest_ms(now), settings)
-            for start in range(0, len(batch), limits.ITEMS_PER_REQUEST_MAX):
+            for start in range(0, len(items), limits.ITEMS_PER_REQUEST_MAX):
                 news = []
-                for at in range(start, min(start + limits.ITEMS_PER_REQUEST_MAX, len(batch))):
+                for at in range(start, min(start + limits.ITEMS_PER_REQUEST_MAX, len(items))):
                     try:
-                        new = self._new(batch[at], keys[at])
+                        new = self._new(items[at], keys[at])
                     except Rejected as error:
                         results.append(Enqueued("rejected", None, error=error))
                         delayed.append(None)
@@ -219,24 +235,25 @@ class EnqueueFlows(ResultFlows):
             attachments = yield from bulk.attachments()
             if not attachments:
                 return results
+            if batch:
+                attachments = tuple([replace(attach, batch=batch) for attach in attachments])
             yield from self.known_queue()
             answer = yield Submit(shard, attachments)
             codes = {each.code for each in answer.outcomes}
             if Code.STALE not in codes:
-                refusal = _refusal_of_delayed(attachments, answer)
-                taken = [(payload, not due or refusal is None) for due, payload in staged]
+                refused = _refused(attachments, answer)
+                taken = [(payload, due not in refused) for due, payload in staged]
                 yield from wipe_refused(self.writers[shard].root, taken)
-                if refusal is None:
-                    return results
-                late = Enqueued("rejected", None, error=refusal)
-                return [late if due else result for result, due in zip(results, delayed, strict=True)]
+                return [
+                    refused.get(due, result) if due is not None else result
+                    for result, due in zip(results, delayed, strict=True)
+                ]
         raise Throttled("the bulk was overtaken by the collector again and again. Repeat it later.")
 
 
-def _group_of(item: Any) -> str:
-    """The group of an item that has not been checked yet; "" where it has none, or none that could be one."""
-    group = item.get("group") if isinstance(item, Mapping) else None
-    return group if isinstance(group, str) else ""
+def _is_placed(item: Any) -> bool:
+    """May an item that has not been checked yet have to be in some shard?"""
+    return isinstance(item, Mapping) and not _PLACED.isdisjoint(item)
 
 
 def _accepted(done: Enqueued) -> Enqueued:
@@ -268,13 +285,11 @@ def _enqueued(key: bytes, code: Code) -> Enqueued:
     return Enqueued("queued", job_id(key), PROCESSING if code == Code.DUPLICATE else code.name.lower())
 
 
-def _refusal_of_delayed(attachments: Sequence[AttachSpans], answer: CommitResult) -> OsqueueError | None:
-    """Why the delayed jobs of a bulk could not be attached, if so; the others can always be."""
-    return next(
-        (
-            refusal(outcome.code)
-            for attach, outcome in zip(attachments, answer.outcomes, strict=True)
-            if attach.delayed
-        ),
-        None,
-    )
+def _refused(attachments: Sequence[AttachSpans], answer: CommitResult) -> dict[bool, Enqueued]:
+    """What the jobs of a bulk that could not be attached are told: those that are delayed, and those that are not."""
+    found = {}
+    for attach, outcome in zip(attachments, answer.outcomes, strict=True):
+        error = refusal(outcome.code)
+        if error is not None:
+            found[attach.delayed] = Enqueued("rejected", None, error=error)
+    return found

@@ -13,10 +13,14 @@ from ..commit.effects import QueueFlow
 from ..core.ageing import since_ms
 from ..core.archive_record import ArchiveRecord
 from ..core.gate import Closed, gate_of
+from ..core.group_rates import group_allowance
+from ..core.labels import group_digest
 from ..core.ops import Code
 from ..core.pauses import without_ended
-from ..core.rates import burst_of
+from ..core.rates import burst_of, group_bucket_of
+from ..core.rows import BatchRow
 from ..core.scheduling import find
+from ..core.settings import KindSettings, QueueSettings
 from ..core.state import (
     CANCELLED,
     COMPLETED,
@@ -25,9 +29,8 @@ from ..core.state import (
     QUEUED,
     Backlog,
     JobRecord,
-    KindSettings,
     Lane,
-    QueueSettings,
+    Links,
     State,
     waiting,
 )
@@ -191,12 +194,38 @@ def _standing(queue: str, found: LocatedJob, settings: QueueSettings, now_ms: in
 
 def _made_by(state: State, job: JobRecord) -> str:
     """Which schedule made a job, and for when, in its own time zone where it is known here; "" where none did."""
+    if job.links is not None and (linked := _linked(state, job.links)):
+        return linked
     if not job.schedule:
         return ""
     row, zone = find(state.schedules, job.schedule), crontab.zone_of("UTC")
     with suppress(LookupError, ValueError):
         zone = crontab.zone_of(row.zone if row is not None else "UTC")
     return f"made by schedule {job.schedule!r} for {moment(job.scheduled_ms).astimezone(zone):%Y-%m-%d %H:%M} {zone}"
+
+
+def _linked(state: State, links: Links) -> str:
+    """Which job or batch ended when a job came, and how far the batch is that it is of; "" where there is neither."""
+    words = []
+    if links.parent:
+        row = state.batches.get(links.parent)
+        ended = job_id(links.parent)
+        if row is not None:
+            words.append(f"made when batch {_batch_name(links.parent, row)} was over")
+        else:
+            words.append(f"made when {ended} ended")
+    if links.batch:
+        row = state.batches.get(links.batch)
+        if row is None:
+            words.append(f"in batch {job_id(links.batch)}, which is forgotten")
+        else:
+            far = f"{row.left:,} of {row.total:,} left" + (f", {row.failed:,} dead" if row.failed else "")
+            words.append(f"in batch {_batch_name(links.batch, row)}: {far}")
+    return "; ".join(words)
+
+
+def _batch_name(key: bytes, row: BatchRow) -> str:
+    return repr(row.name) if row.name else job_id(key)
 
 
 def _aged(job: JobRecord, settings: QueueSettings, now_ms: int) -> str:
@@ -214,12 +243,10 @@ def _named(kind: str) -> str:
 
 def _held(queue: str, state: State, job: JobRecord, now_ms: int) -> str:
     """Why a job does not start now, and what lets it; "" where nothing holds it."""
-    return _kind_held(state, job.kind, now_ms) or (
-        _group_held(queue, state, job, now_ms) if job.group else ""
-    )
+    return _kind_held(state, job.kind, now_ms) or (group_held(queue, state, job, now_ms) if job.group else "")
 
 
-def _group_held(queue: str, state: State, job: JobRecord, now_ms: int) -> str:
+def group_held(queue: str, state: State, job: JobRecord, now_ms: int) -> str:
     """The same of the group of a job."""
     name, hold = f"its group {job.group!r}", state.holds.get(job.group)
     resume = f"osqueue queue resume ADDRESS {queue} --group {quote(job.group)}"
@@ -236,16 +263,41 @@ def _group_held(queue: str, state: State, job: JobRecord, now_ms: int) -> str:
             f"{name} waits for job {job_id(hold.key)}, which {failed}{at}; it goes on when that job has ended"
         )
     mine = [lease for lease in state.leases.values() if lease.job.group == job.group]
-    most = state.settings.group_running
+    most = state.settings.group_running_of(job.group)
     if most and len(mine) >= most:
         first = min(mine, key=lambda lease: lease.started_ms)
         runs = (
             f"job {job_id(first.job.key)} runs since {iso(moment(first.started_ms))} (worker {first.worker})"
         )
         return f"{name} is at {len(mine):,} of {most:,}: {runs}; one more starts when one of them ends"
+    if rated := _group_rated(state, job, name, max(now_ms, state.now_ms)):
+        return rated
     if len(state.holds) >= limits.GROUP_HOLDS_MAX:
         return f"too many groups of its shard are held ({len(state.holds):,}); resume some, or redrive dead letters"
     return ""
+
+
+def _group_rated(state: State, job: JobRecord, name: str, now_ms: int) -> str:
+    """That the rate of a job's group lets none of it start now, and when it does; "" where one may."""
+    rates, group = group_allowance(state.settings, state.starts, now_ms), group_digest(job.group)
+    wait_ms = 0 if rates is None else rates.wait_ms(group)
+    if rates is None or not wait_ms:
+        return ""
+    at = when(moment(now_ms + wait_ms), moment(now_ms))
+    if rates.lacks_row(group):
+        many = (
+            f"{limits.GROUP_DEBTS_MAX:,} groups of its shard have started as many jobs as their rates allow"
+        )
+        return f"{many}, and there is no room to count for {name}; it may start {at} at the soonest"
+    own = state.settings.overrides.get(job.group)
+    starts, period_ms = own.rate if own is not None and own.rate else state.settings.group_rate
+    bucket = group_bucket_of(state.settings, own)
+    jobs = "1 job" if starts == 1 else f"{starts:,} jobs"
+    burst = 1 if bucket is None else bucket.burst
+    return (
+        f"{name} may start {jobs} in {duration_text(period_ms / 1000)}, {burst:,} at once;"
+        f" the next start is allowed {at}"
+    )
 
 
 def _kind_held(state: State, kind: str, now_ms: int) -> str:

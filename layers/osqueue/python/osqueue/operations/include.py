@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..commit.effects import Flow
-from ..core.state import COMPLETED, StoredContent, content_bytes
+from ..core.rows import StoredContent
+from ..core.state import COMPLETED, content_bytes
 from ..errors import OsqueueError
 from ..model.codecs import Codec
 from ..model.included import PAYLOAD, RESULT, TRACEBACK

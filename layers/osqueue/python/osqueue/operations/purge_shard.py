@@ -17,18 +17,9 @@ from ..core.encoding import decode_head, encode_head, encode_segment
 from ..core.job_ops import SpanSwap
 from ..core.ops import Code, Op
 from ..core.queue_ops import EraseJobs, MergeTables
+from ..core.rows import BodyRef
 from ..core.scheduling import is_shared
-from ..core.state import (
-    CANCELLED,
-    COMPLETED,
-    BodyRef,
-    FinishedJob,
-    JobRecord,
-    Span,
-    State,
-    TableRef,
-    Transition,
-)
+from ..core.state import CANCELLED, COMPLETED, FinishedJob, JobRecord, Span, State, TableRef, Transition
 from ..core.tables import FOLDER as TABLES
 from ..core.tables import encode_table, encode_table_index
 from ..errors import Conflict, Damaged, NewerFormat, NotFound, OsqueueError, Throttled
@@ -134,7 +125,7 @@ class ShardPurge:
         for row in list(rows):
             job = row.job if isinstance(row, FinishedJob) else row
             self.since = min(self.since, job.enqueued_ms)
-            contents = [job.payload, *((*row.bodies, row.spent) if isinstance(row, FinishedJob) else ())]
+            contents = [*job.contents, *((*row.bodies, row.spent) if isinstance(row, FinishedJob) else ())]
             for content in contents:
                 if isinstance(content, BodyRef) and content not in self.wiped:
                     self.wiped.add(content)

@@ -54,8 +54,8 @@ class LocatedJob(Struct, frozen=True):
     location: JobLocation
 
     def now(self) -> LocatedJob:
-        """The job as it stands by the time of its head: see ``JobLocation.at``."""
-        return LocatedJob(self.key, self.state, self.location.at(self.state.now_ms))
+        """The job as it stands by its head: see ``JobLocation.at``."""
+        return LocatedJob(self.key, self.state, self.location.at(self.state))
 
 
 class ResultFlows(WaitFlows):

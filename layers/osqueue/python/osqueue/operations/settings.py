@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from msgspec.structs import asdict, replace
 
 from .. import limits
 from ..commit.effects import QueueFlow, Submit
+from ..core.drop_rules import preview
 from ..core.job_ops import CancelJob, RunJobNow, SpanSwap
 from ..core.ops import Code, Op
-from ..core.queue_ops import ChangeSettings, RecordEvents
-from ..core.state import FAILED, FAILING, QUEUED, SCHEDULED, QueueSettings
+from ..core.queue_ops import CancelJobs, ChangeSettings, RecordEvents
+from ..core.settings import QueueSettings
+from ..core.state import FAILED, FAILING, QUEUED, SCHEDULED
 from ..errors import Damaged, Rejected, Throttled
+from ..model import validation
 from ..model.job import Job
 from ..model.job_filter import job_filter_of
+from ..model.job_options import OPTIONS
 from ..model.keys import shard_of
+from ..model.reports import CancelledMany
 from ..model.settings import change_of
 from ..objects import listing, segment_rewrite
 from ..objects.layout import is_registered, read_state, root_of
@@ -57,6 +63,33 @@ class SettingsFlows(ResultFlows):
             if code not in (Code.NOT_FOUND, Code.RETRY):
                 return str(code.name.lower())
         raise Throttled("the queue moves too fast to cancel this job just now. Repeat it.")
+
+    def cancel_many(
+        self,
+        kinds: Iterable[str] | None = None,
+        group: str | None = None,
+        enqueued_before: datetime | float | None = None,
+        dry_run: bool = False,
+    ) -> QueueFlow[CancelledMany]:
+        """Cancel all that match and wait, shard by shard, and ask those that run; or only count them."""
+        op = cancel_of(kinds, group, enqueued_before)
+        total = CancelledMany()
+        for shard in range((yield from self._settings()).shards):
+            state = yield from read_state(self.queue, shard)
+            if state is None:
+                continue
+            if dry_run:
+                total += CancelledMany(*preview(state, op))
+                continue
+            answer = yield Submit(shard, (op,))
+            outcome = answer.outcomes[0]
+            if outcome.code == Code.CROWDED:
+                raise Throttled(
+                    f"{limits.DROP_RULES_MAX} calls like this are still at work in shard {shard}"
+                    f"{', those before it are done' if shard else ''}. A reap brings them on: repeat it then."
+                )
+            total += CancelledMany(*[count for _, count in outcome.runs])
+        return total
 
     def run_now(self, text: str) -> QueueFlow[str]:
         """Let a delayed job be claimable at once; answers its state, "not_found" where there is no such job."""
@@ -142,13 +175,15 @@ class SettingsFlows(ResultFlows):
                 ops: tuple[Op, ...] = (op,)
                 if shard >= settings.shards:
                     record = (RecordEvents(),) if recorded else ()
-                    ops = (*record, ChangeSettings(**asdict(settings), recorded=recorded), op)
+                    ops = (*record, ChangeSettings(**_copied(settings), recorded=recorded), op)
                 answer = yield Submit(shard, ops)
                 if answer.outcomes[-1].code == Code.RETRY:  # somebody has begun to listen meanwhile
                     done = 0
                 if answer.outcomes[-1].code == Code.CROWDED and op.groups:
                     raise Throttled(
-                        f"groups: {limits.GROUP_HOLDS_MAX:,} of a shard are paused or wait for a job. Resume some."
+                        f"groups: {limits.GROUP_HOLDS_MAX:,} of a shard are paused or wait for a job, or"
+                        f" {limits.GROUP_SETTINGS_MAX} have settings of their own. Resume some, or let go of what some"
+                        " have: configure_group('old', running=None, rate=None, burst=None)."
                     )
                 if answer.outcomes[-1].code == Code.CROWDED:
                     raise Rejected(
@@ -157,6 +192,10 @@ class SettingsFlows(ResultFlows):
                         field="kinds",
                     )
             settings, recorded = yield from self._settings_and_record()
+
+    def configure_group(self, group: str, wished: Mapping[str, Any]) -> QueueFlow[None]:
+        """Change what one group has of its own, in the shard where it is at home."""
+        yield from self.configure(groups={group: wished})
 
     def _of_groups(self, settings: QueueSettings, op: ChangeSettings) -> QueueFlow[ChangeSettings]:
         """The same change, as it holds for groups that are spread over some shards for good."""
@@ -182,6 +221,11 @@ class SettingsFlows(ResultFlows):
         return (QueueSettings(), False) if state is None else (state.settings, state.log.until_ms > 0)
 
 
+def _copied(settings: QueueSettings) -> dict[str, Any]:
+    """What another shard gets of settings: those of single groups hold where they are at home."""
+    return {name: value for name, value in asdict(settings).items() if name != "overrides"}
+
+
 def _refuse_small_limits(settings: QueueSettings, op: ChangeSettings) -> None:
     """Each shard has its share of a running limit: one of 0 would let its jobs wait for ever."""
     shards = max(settings.shards, op.shards or 1)
@@ -196,3 +240,19 @@ def _refuse_small_limits(settings: QueueSettings, op: ChangeSettings) -> None:
                 f" Allow {shards} at least, or use a queue of fewer shards.",
                 field=name.partition(":")[0],
             )
+
+
+def cancel_of(kinds: Any, group: Any, enqueued_before: Any) -> CancelJobs:
+    """What is to be cancelled, checked. Raises Rejected."""
+    names = validation.kinds(kinds)
+    if names is not None and len(names) > limits.DROP_RULE_KINDS_MAX:
+        raise Rejected(
+            f"kinds: {len(names)}; name {limits.DROP_RULE_KINDS_MAX} at most in one call.", field="kinds"
+        )
+    whose = None if group is None else OPTIONS["group"].read(group)
+    if whose == "":
+        raise Rejected("group: name one, or leave it out for jobs of any and of none.", field="group")
+    before = 0
+    if enqueued_before is not None:
+        before = max(1, validation.moment_ms(enqueued_before, "enqueued_before", limits.AT_MS_MAX))
+    return CancelJobs(names, whose, before)

@@ -225,7 +225,7 @@ class CompletionBoard(HeadBoard):
                 location = find_in_head(state, each.key)
                 if location is None:
                     late.append(each)
-                elif (location := location.at(state.now_ms)).state in OVER:
+                elif (location := location.at(state)).state in OVER:
                     each.found = location
                     found.add(each.key)
                 else:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from ..core.archive_record import ArchiveRecord
 from ..core.state import JobRecord
 from ..model.fields import DescribedField
-from ..model.job_options import OPTIONS
+from ..model.job_options import OPTIONS, linked
 from .view_columns import MOMENT, comment_of
 
 SHOWN: dict[type, pa.DataType] = {
@@ -34,6 +34,8 @@ class OptionColumn(Struct, frozen=True):
 
     def value(self, row: JobRecord | ArchiveRecord) -> Any:
         """What a row has in it."""
+        if self.name == "batch":
+            return linked(row, "batch")
         found = getattr(row, self.option.column)
         return list(dict(found or ()).items()) if self.option.type is dict else found  # as Arrow takes a map
 

@@ -93,7 +93,7 @@ JOBS = TableSpec(
         ("started_at", MOMENT, "its first lease since it was enqueued or redriven; null: none, or forgotten"),
         *_same("finished_at"),
         ("attempt", INT, comment_of(JOB["attempt"])),
-        *_same("replaced"),
+        *_same("replaced", "parent"),
         ("redriven", FLAG, "this is what became of it after it had failed and was redriven"),
         (
             "wait_ms",

@@ -19,6 +19,7 @@ from msgspec import Struct
 from ..core.archive_record import ArchiveRecord, AttemptRecord
 from ..core.state import FAILED, RELEASED, STALLED
 from ..model.fields import DescribedField
+from ..model.job_options import linked
 from .option_columns import KEPT
 from .tables import ATTEMPTS, JOBS
 from .view_columns import ATTEMPT
@@ -94,6 +95,7 @@ def _jobs(
         "finished_at": _moments([each.finished_ms for each in records]),
         "attempt": [each.attempt for each in records],
         "replaced": [each.replaced for each in records],
+        "parent": [linked(each, "parent") for each in records],
         "redriven": [len(mine) < len(record.attempts) for record, mine in told],
         "wait_ms": [
             max(start - since, 0) if known and start is not None else None

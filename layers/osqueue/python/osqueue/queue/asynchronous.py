@@ -29,6 +29,7 @@ from ..operations.context import Writers
 from ..operations.waiting import POLL_SECONDS
 from ..worker.outcomes import Tally
 from .base import QueueBase
+from .batches import AsyncBatch, BatchWish
 from .events import wait_seconds
 from .flow_methods import Awaiting, with_options_of
 from .lease import AsyncLease
@@ -56,14 +57,14 @@ class AsyncRunner(Awaiting):
     def _make_driver(self) -> None:
         self._driver = AsyncDriver(self._place, self.machine)
         self._event_queue = AsyncEventQueue(self._tell_async, self.machine)
-        self._groups: dict[int, AsyncGroup] = {}
+        self._commit_groups: dict[int, AsyncGroup] = {}
 
     def _group(self, shard: int) -> AsyncGroup:
-        if shard not in self._groups:
-            self._groups[shard] = AsyncGroup(
+        if shard not in self._commit_groups:
+            self._commit_groups[shard] = AsyncGroup(
                 self._writers[shard], self._driver, self._event_queue, self.window
             )
-        return self._groups[shard]
+        return self._commit_groups[shard]
 
     async def _run(self, flow: QueueFlow[R]) -> R:
         reply: Any = None
@@ -79,7 +80,7 @@ class AsyncRunner(Awaiting):
                 if not isinstance(effect, Submit):
                     reply = await self._perform(effect)
                     continue
-                group = self._groups.get(effect.shard) or self._group(effect.shard)
+                group = self._commit_groups.get(effect.shard) or self._group(effect.shard)
                 waiter = group.board(effect.ops, self._deadline(effect), effect.look)
                 boarded.append((group, waiter))
                 try:
@@ -134,6 +135,13 @@ class AsyncQueue(AsyncRunner, QueueBase[AsyncLease[T], T]):
         ) -> AsyncQueue[Any]: ...
         @classmethod
         def connect(cls, address: str, queue: str, **options: Any) -> Any: ...
+
+    def batch(self, name: str | None = None, **wish: Unpack[BatchWish]) -> AsyncBatch:
+        """Jobs whose common end makes another one: ``async with q.batch(on_complete=Next("report")) as batch:``.
+
+        ``wish`` is ``on_complete`` and ``on_success``, as of ``open_batch``.
+        """
+        return AsyncBatch(self, name, wish)
 
     def _tell_async(self, events: Sequence[Transition]) -> asyncio.Future[None] | None:
         """Sinks that wait for another machine are called on a thread: they must not hold up the event loop."""

@@ -30,6 +30,7 @@ from ..operations.waiters import OVER, CompletionBoard, board_of
 from ..stores.address import is_remote, open_store
 from ..stores.base import Store
 from ..stores.counting import CountingStore
+from .batches import QueueBatches
 from .events import QueueEvents
 from .flow_methods import FlowMethod
 from .handlers import QueueHandlers
@@ -55,7 +56,7 @@ R = TypeVar("R")
 L = TypeVar("L", bound=LeaseBase[Any])
 
 
-class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueHandlers[T], Generic[L, T]):
+class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueHandlers[T], Generic[L, T]):
     """What Queue and AsyncQueue share: everything but how a flow is run."""
 
     _lease_class: type[Any]  # L
@@ -243,10 +244,10 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueHandlers[T], Ge
     ) -> QueueFlow[Enqueued]:
         """Add a job. It is durable when this returns.
 
-        The options are those of ``osqueue.model.job_options``: ``id``, ``kind``, ``priority``, ``delay`` or ``at``,
-        ``max_attempts``, ``result_ttl``, ``run_within``, ``start_within``, ``headers``; durations in seconds. Under an
-        ``id`` whose job is unfinished, or its result kept, the answer is that job ("duplicate") or its result
-        ("completed").
+        The options are those of ``osqueue.model.job_options``: ``id``, ``kind``, ``group``, ``priority``, ``delay`` or
+        ``at``, ``max_attempts``, ``result_ttl``, ``run_within``, ``start_within``, ``headers``, ``unique``, ``then``,
+        ``batch``; durations in seconds. Under an ``id`` whose job is unfinished, or its result kept, the answer is that
+        job ("duplicate") or its result ("completed").
         Raises Rejected (a field is wrong), Throttled (not added), Timeout or Unavailable (perhaps added).
         """
         if options:

@@ -29,6 +29,7 @@ from ..operations.context import Writers
 from ..operations.waiting import POLL_SECONDS
 from ..worker.outcomes import Tally
 from .base import QueueBase
+from .batches import Batch, BatchWish
 from .events import wait_seconds
 from .flow_methods import Blocking, with_options_of
 from .lease import Lease
@@ -56,13 +57,13 @@ class BlockingRunner(Blocking):
     def _make_driver(self) -> None:
         self._driver = BlockingDriver(self._place, self.machine)
         self._event_queue = EventQueue(self._tell, self.machine)
-        self._groups: dict[int, BlockingGroup] = {}
+        self._commit_groups: dict[int, BlockingGroup] = {}
 
     def _group(self, shard: int) -> BlockingGroup:
-        if shard not in self._groups:
+        if shard not in self._commit_groups:
             made = BlockingGroup(self._writers[shard], self._driver, self._event_queue, self.window)
-            self._groups.setdefault(shard, made)  # one step, so two threads get the same one
-        return self._groups[shard]
+            self._commit_groups.setdefault(shard, made)  # one step, so two threads get the same one
+        return self._commit_groups[shard]
 
     def _run(self, flow: QueueFlow[R]) -> R:
         reply: Any = None
@@ -81,7 +82,7 @@ class BlockingRunner(Blocking):
                 if not isinstance(effect, Submit):
                     reply = self._driver.perform(effect)
                     continue
-                group = self._groups.get(effect.shard) or self._group(effect.shard)
+                group = self._commit_groups.get(effect.shard) or self._group(effect.shard)
                 try:
                     reply = group.submit(effect.ops, self._deadline(effect), effect.look)
                 except OsqueueError as failure:
@@ -120,6 +121,13 @@ class Queue(BlockingRunner, QueueBase[Lease[T], T]):
         ) -> Queue[Any]: ...
         @classmethod
         def connect(cls, address: str, queue: str, **options: Any) -> Any: ...
+
+    def batch(self, name: str | None = None, **wish: Unpack[BatchWish]) -> Batch:
+        """Jobs whose common end makes another one: ``with q.batch(on_complete=Next("report")) as batch:``.
+
+        ``wish`` is ``on_complete`` and ``on_success``, as of ``open_batch``.
+        """
+        return Batch(self, name, wish)
 
     def watch(self, job_id: str, poll: float = POLL_SECONDS_DEFAULT) -> Iterator[Job]:
         """The job, and again whenever it has changed, until it is over: looked at every ``poll`` seconds.

@@ -23,10 +23,10 @@ class ClaimedLeases(list[R]):
     """The leases of one claim. When there are none, ``reason`` says why, and ``retry_after`` when to ask again."""
 
     reason: str | None = (
-        None  # "empty", "paused", "rate_limited", "running_limit", "in_flight_limit" or "groups_closed"
+        None  # "empty", "paused", "rate_limited", "running_limit", "in_flight_limit", "groups_closed" or "group_limit"
     )
     retry_after: float | None = None  # seconds; None: nobody knows, since it is not for time alone to say
-    scope: str | None = None  # of "paused", "rate_limited": "queue", or "kind": other kinds may start
+    scope: str | None = None  # "queue"; "kind": other kinds may start; "group": resume those that wait
 
 
 class LeaseBase(JobAttributes, JobOrigin, Generic[T_co]):
@@ -57,6 +57,15 @@ class LeaseBase(JobAttributes, JobOrigin, Generic[T_co]):
         """
         decoded: T_co = self._queue.codec.decode_payload(self._granted.payload, self._job.codec)
         return decoded
+
+    @functools.cached_property
+    def input(self) -> Any:
+        """A follow-up: what the job before answered; what waited for a batch: what is told of it. Else None.
+
+        Raises what ``payload`` does.
+        """
+        apart = self._granted.input is not None
+        return self._granted.input_by(self._queue.codec, None if apart else self.payload)
 
     @property
     def job_id(self) -> str:

@@ -56,6 +56,8 @@ class SettingArguments(TypedDict, total=False):
     paused_for: float | timedelta | None
     dead_ttl: float | timedelta | None
     group_running: int | None
+    group_rate: tuple[int, float] | None
+    group_burst: int | None
     group_on_failure: str | None
     group_on_dead: str | None
     group_shards: int | None
@@ -64,6 +66,14 @@ class SettingArguments(TypedDict, total=False):
     ageing: float | timedelta | None
     shards: int | None
     kinds: Mapping[str, Kind | Mapping[str, Any] | None] | None
+
+
+class GroupArguments(TypedDict, total=False):
+    """The options of ``configure_group``; None: as the queue says."""
+
+    running: int | None
+    rate: tuple[int, float] | None
+    burst: int | None
 
 
 def pausing(

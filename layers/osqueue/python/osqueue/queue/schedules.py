@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
@@ -9,6 +10,7 @@ from ..commit.effects import QueueFlow
 from .flow_methods import FlowMethod
 
 if TYPE_CHECKING:
+    from ..model.follow_ups import Next
     from ..model.job import Enqueued
     from ..model.schedule import Schedule
 
@@ -23,6 +25,7 @@ class ScheduledJobOptions(TypedDict, total=False):
     run_within: float | timedelta | None
     start_within: float | timedelta | None
     headers: dict[str, str] | None
+    then: Sequence[Next | Mapping[str, Any]] | None
 
 
 class QueueSchedules:

@@ -1,13 +1,17 @@
-"""Steering a queue: pauses and settings."""
+"""Steering a queue: pauses and settings, and many jobs cancelled at once."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ..commit.effects import QueueFlow
 from .flow_methods import FlowMethod
-from .options import SettingArguments, pausing
+from .options import GroupArguments, SettingArguments, pausing
+
+if TYPE_CHECKING:  # loaded where they are used
+    from ..model.reports import CancelledMany, FlowUsage, QueueGroup
 
 
 class QueueSteering:
@@ -43,6 +47,49 @@ class QueueSteering:
         flow: QueueFlow[None] = self._steering.configure(**settings)
         return flow
 
+    def _flow(self) -> QueueFlow[FlowUsage]:
+        """All limits of the queue, and what is used of them: over all shards, and by shard where there are several."""
+        flow: QueueFlow[FlowUsage] = self._steering.flow()
+        return flow
+
+    def _groups(self, limit: int = 100) -> QueueFlow[list[QueueGroup]]:
+        """Up to ``limit`` groups that run, or that something holds, and why: those that are held first, then by name.
+
+        A group that neither runs nor is held is not among them. ``limit`` is 1,000 at most.
+        """
+        flow: QueueFlow[list[QueueGroup]] = self._steering.groups(limit)
+        return flow
+
+    def _cancel_many(
+        self,
+        kinds: Iterable[str] | None = None,
+        group: str | None = None,
+        enqueued_before: datetime | float | None = None,
+        dry_run: bool = False,
+    ) -> QueueFlow[CancelledMany]:
+        """Cancel all jobs that wait, also delayed ones, and ask those that run. Jobs that are enqueued later stay.
+
+        Only those of ``kinds``, of a ``group``, enqueued before a time (an aware datetime, or Unix seconds). No worker
+        gets any of them from then on, however many there are. At most ``waiting`` of them lie deep: they say that they
+        are ``cancelled``, and are counted and archived as such when claims or the reaper meet them. ``dry_run`` only
+        counts. Raises Rejected, Throttled (too many such calls are still at work), Timeout, Unavailable.
+        """
+        flow: QueueFlow[CancelledMany] = self._steering.cancel_many(kinds, group, enqueued_before, dry_run)
+        return flow
+
+    def _configure_group(self, group: str, /, **settings: Unpack[GroupArguments]) -> QueueFlow[None]:
+        """Let one group have limits of its own: how many of its jobs run at once, its rate, and the burst of that.
+
+        None lets it be as the queue says again; what is left out stays as it is. `stats` tells them, in "groups".
+        Raises Rejected, Throttled (200 groups of its shard have some), Timeout, Unavailable.
+        """
+        flow: QueueFlow[None] = self._steering.configure_group(group, settings)
+        return flow
+
     pause = FlowMethod(_pause)
     resume = FlowMethod(_resume)
     configure = FlowMethod(_configure)
+    configure_group = FlowMethod(_configure_group)
+    flow = FlowMethod(_flow)
+    groups = FlowMethod(_groups)
+    cancel_many = FlowMethod(_cancel_many)

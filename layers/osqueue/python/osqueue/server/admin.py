@@ -7,16 +7,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from .. import __version__, limits
 from ..commit.effects import Flow, together
 from ..contract.admin_schemas import (
+    CancelMany,
     DeadGroups,
     DeadLetterAnswer,
     DeadLetters,
     EventPage,
+    GroupWish,
     Page,
     Purge,
+    QueueGroups,
     Queues,
     Redrive,
     Redriven,
@@ -30,7 +34,7 @@ from ..core.archive_record import ArchiveRecord
 from ..errors import OsqueueError, Rejected
 from ..model import validation
 from ..model.job import archived_view
-from ..model.reports import Purged, ReapReport
+from ..model.reports import CancelledMany, FlowUsage, Purged, ReapReport
 from ..model.settings import said
 from ..objects import archive
 from ..objects.layout import REGISTER, unavailable
@@ -102,6 +106,18 @@ def stats(request: RequestContext) -> dict[str, Any]:
     return request.run(request.warm.steering.stats())
 
 
+def flow(request: RequestContext) -> FlowUsage:
+    """All limits of the queue, and what is used of them."""
+    return request.run(request.warm.steering.flow())
+
+
+def groups(request: RequestContext) -> bytes:
+    """Groups that run, or that something holds, and why."""
+    limit = validation.whole_number(request.query.get("limit", PAGE_DEFAULT), "limit", 1, QUEUES_MAX)
+    found = request.run(request.warm.steering.groups(limit))
+    return fitting(len(found), lambda most: QueueGroups(groups=found[:most]))
+
+
 def events(request: RequestContext) -> bytes:
     """Transitions of the queue's jobs, from a cursor on."""
     from ..operations.events import EVENTS_PER_PAGE_MAX, EventReader, since_of  # where somebody listens
@@ -125,6 +141,21 @@ def configure(request: RequestContext) -> dict[str, Any]:
     changes = said(settings)
     if changes:
         request.run(request.warm.steering.configure(**changes))
+    return stats(request)
+
+
+def cancel_many(request: RequestContext) -> CancelledMany:
+    """Cancel all waiting jobs that match."""
+    body: CancelMany = request.read()
+    return request.run(
+        request.warm.steering.cancel_many(body.kinds, body.group, body.enqueued_before, body.dry_run)
+    )
+
+
+def configure_group(request: RequestContext) -> dict[str, Any]:
+    """Change what one group has of its own; answers the statistics."""
+    body: GroupWish = request.read()
+    request.run(request.warm.steering.configure(groups={request.path["group"]: asdict(body)}))
     return stats(request)
 
 

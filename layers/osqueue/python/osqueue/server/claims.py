@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw
 
 from .. import limits
 from ..commit.effects import QueueFlow
-from ..contract.content import content_of, fields_of
+from ..contract.content import content_of, fields_of, included_fields
 from ..contract.error_codes import fault_of
 from ..contract.functions import PAYLOAD_BYTES_MAX
 from ..contract.schemas import (
@@ -33,7 +33,7 @@ from ..errors import OsqueueError, Rejected
 from ..model import validation
 from ..model.fields import moment
 from ..model.job import Done
-from ..model.job_options import viewed
+from ..model.job_options import linked, viewed
 from ..model.keys import job_id, key_of
 from ..model.progress import beat_of
 from ..operations.claims import GrantedLease, throttle_of
@@ -72,6 +72,12 @@ def _leased(granted: GrantedLease) -> Leased:
         if isinstance(granted.payload, OsqueueError):
             raise granted.payload
         more = fields_of(EncodedContent(granted.payload, job.codec), "payload")
+        if isinstance(granted.input, OsqueueError):
+            raise granted.input
+        if granted.input is not None and job.links is not None:
+            more |= included_fields({"input": EncodedContent(granted.input, job.links.input_codec)})
+            if why := more.pop("left_out", None):
+                raise Rejected(why["input"], field="input")
     except OsqueueError as error:
         more = {"error": fault_of(error)}
     return Leased(
@@ -80,6 +86,7 @@ def _leased(granted: GrantedLease) -> Leased:
         attempt=job.attempt,
         run=job.run,
         schedule=job.schedule or None,
+        parent=linked(job, "parent"),
         scheduled_at=moment(job.scheduled_ms) if job.scheduled_ms else None,
         enqueued_at=moment(job.enqueued_ms),
         started_at=moment(lease.started_ms),

@@ -16,16 +16,15 @@ from msgspec.structs import replace
 
 from .. import limits
 from ..commit.effects import Flow, QueueFlow, Sleep, Submit, together
-from ..contract.content import content_of, weight
+from ..contract.content import content_of
 from ..contract.error_codes import JobIdTaken, TooLarge
 from ..contract.functions import PAYLOAD_BYTES_MAX
 from ..contract.operations import QUEUES
 from ..contract.schemas import EncodedContent, NewJob
-from ..core.groups import home_of
 from ..core.job_ops import AbortJobs, Completion, FailedAttempt, FailJobs, JobSpec, LeaseRef, ReleaseJobs
 from ..core.ops import Code, Op
-from ..core.state import COMPLETED, PROCESSING, BodyRef, FinishedJob, LeaseRecord, State, content_bytes
-from ..core.weights import headers_weight
+from ..core.rows import BodyRef
+from ..core.state import COMPLETED, PROCESSING, FinishedJob, LeaseRecord, State
 from ..errors import NotFound, OsqueueError, Rejected, Unavailable
 from ..model.job import Done, Enqueued
 from ..model.job_options import columns_asked
@@ -35,10 +34,12 @@ from ..objects import finished_tables, segments
 from ..objects.layout import read_state, root_of
 from ..objects.lookup import JobLocation, find_in_state, find_many_in_state, seek, seek_many
 from ..objects.segments import read_bodies
-from ..operations.claims import STALE_TRIES, GrantedLease, done_of
+from ..operations.claims import STALE_TRIES, GrantedLease, done_of, with_contents
 from ..operations.deduplication import DedupAttempt, Deduplication, Takeover
 from ..operations.enqueue import placed
 from ..operations.flows import EmbeddedFlows
+from ..operations.placing import has_groups, placed_in
+from .answer_room import lease_too_large, lease_weight, result_too_large, result_weight
 
 LOOKS_MAX = 20  # at a queue that moves while we find out whether a call is a repeat
 SHARDS_AGE_S = 60.0  # after which a process looks how many shards there are before it spreads calls over them
@@ -115,12 +116,10 @@ class ServerFlows(EmbeddedFlows):
         # A key's last byte is a turn of its client's: it fills the shards evenly, and a repeat finds the same one.
         shard = self.next_of(count) if first is None else first[15] % count
         spare = iter(self.keys.draw(shard, len(items)))
-        groups = [None if each.job is None else each.job.group for each in items]
-        spread = (yield from self.group_shards()) if any(groups) else 0
         results: list[Enqueued | None] = []
-        news: list[JobSpec] = []
+        drawn: list[JobSpec] = []
         seen: set[bytes] = set()
-        for each, key, group in zip(items, keys, groups, strict=True):
+        for each, key in zip(items, keys, strict=True):
             try:
                 if isinstance(key, OsqueueError):
                     raise each.error or key
@@ -130,12 +129,18 @@ class ServerFlows(EmbeddedFlows):
                         field="job_id",
                     )
                 seen.update(() if key is None else (key[:15],))
-                home = bytes((home_of(group, spread) if group else shard,))
-                new = _new(each, (next(spare) if key is None else key)[:15] + home)
-                news.append(new if key is None else replace(new, seen=KEYED))
+                new = _new(each, (next(spare) if key is None else key)[:15] + bytes((shard,)))
+                drawn.append(new if key is None else replace(new, seen=KEYED))
                 results.append(None)
             except OsqueueError as error:
                 results.append(Enqueued("rejected", None, error=error))
+        spread = (yield from self.group_shards()) if has_groups(drawn) else 0
+        news: list[JobSpec] = []
+        for at, new in zip([at for at, each in enumerate(results) if each is None], drawn, strict=True):
+            try:
+                news.append(placed_in(new, spread, shard))
+            except Rejected as error:
+                results[at] = Enqueued("rejected", None, error=error)
         done = iter((yield from self._accepted_by_home(news)))
         return [refused or next(done) for refused in results]
 
@@ -213,13 +218,13 @@ class ServerFlows(EmbeddedFlows):
     def result_of(self, key: bytes, location: JobLocation) -> Flow[EncodedContent | None]:
         """As the library reads it. Raises TooLarge for one that no answer holds, and does not read it."""
         if location.row is not None and self.holds_none(location.row):
-            raise _result_too_large(location.row)
+            raise result_too_large(location.row)
         content: EncodedContent | None = yield from super().result_of(key, location)
         return content
 
     def holds_none(self, row: FinishedJob) -> bool:
         """Is a result too large for any answer?"""
-        return RESULT_BYTES + _result_weight(row) > self.answer_bytes
+        return RESULT_BYTES + result_weight(row) > self.answer_bytes
 
     def results(self, kept: Sequence[UnreadResult]) -> QueueFlow[list[EncodedContent | OsqueueError | None]]:
         """Read results; those that cannot be read are their error."""
@@ -245,25 +250,30 @@ class ServerFlows(EmbeddedFlows):
         room = self.answer_bytes
         given: list[LeaseRecord] = []
         for lease in leases:
-            room -= LEASED_BYTES + (0 if self._too_large(lease) else _weight(lease))
+            room -= LEASED_BYTES + (0 if self._too_large(lease) else lease_weight(lease))
             if room < 0 and given:
                 break
             given.append(lease)
         yield from self._give_back(shard, leases[len(given) :])
         fitting = [lease for lease in given if not self._too_large(lease)]
         try:
-            read = iter(
-                (yield from read_bodies(root_of(self.queue, shard), [each.job.payload for each in fitting]))
-            )
+            contents = [content for each in fitting for content in each.job.contents]
+            read = iter((yield from read_bodies(root_of(self.queue, shard), contents)))
             yield Sleep(0)  # is there time left to answer? Without an answer nobody holds these leases
         except OsqueueError:
             yield from self._give_back(shard, given)
             raise
-        payloads = [_too_large(lease) if self._too_large(lease) else next(read) for lease in given]
-        return tuple(map(GrantedLease, given, payloads, repeat(asked)))
+        return tuple(
+            [
+                GrantedLease(lease, lease_too_large(lease), asked)
+                if self._too_large(lease)
+                else with_contents((lease,), read, asked)[0]
+                for lease in given
+            ]
+        )
 
     def _too_large(self, lease: LeaseRecord) -> bool:
-        return LEASED_BYTES + _weight(lease) > self.answer_bytes
+        return LEASED_BYTES + lease_weight(lease) > self.answer_bytes
 
     def _give_back(self, shard: int, leases: Sequence[LeaseRecord]) -> QueueFlow[None]:
         # Trouble or not, the claim is answered; what cannot be given back ends by itself.
@@ -378,13 +388,13 @@ class KeyedDeduplication(Deduplication):
         row, text = location.row, job_id(key)
         assert row is not None
         if self.flows.holds_none(row):
-            return Enqueued("completed", text, COMPLETED, error=_result_too_large(row))
+            return Enqueued("completed", text, COMPLETED, error=result_too_large(row))
         crowded = TooLarge(
             "result: this answer has no room for it. Read it with"
             f" GET {QUEUES}/{self.queue}/jobs/{text}/result.",
             field="result",
         )
-        unread = UnreadResult(key, location, _result_weight(row))
+        unread = UnreadResult(key, location, result_weight(row))
         return Enqueued("completed", text, COMPLETED, unread, crowded)
 
     def failed(self, item: DedupAttempt, error: OsqueueError) -> None:
@@ -473,31 +483,6 @@ def _outside(root: str, state: State, keys: Collection[bytes]) -> QueueFlow[set[
     if state.tables:
         found.update((yield from finished_tables.find_many(root, state.tables, keys)))
     return found
-
-
-def _weight(lease: LeaseRecord) -> int:
-    # JSON writes at most two bytes for one of printable text.
-    return weight(content_bytes(lease.job.payload), lease.job.codec) + 2 * headers_weight(lease.job)
-
-
-def _too_large(lease: LeaseRecord) -> TooLarge:
-    return TooLarge(
-        f"payload: its {content_bytes(lease.job.payload):,} bytes do not fit into an answer of the API. Release the"
-        " job, and claim it with a queue object that is connected to the store itself.",
-        field="payload",
-    )
-
-
-def _result_weight(row: FinishedJob) -> int:
-    return weight(content_bytes(row.result), row.codec or row.job.codec)
-
-
-def _result_too_large(row: FinishedJob) -> TooLarge:
-    return TooLarge(
-        f"result: its {content_bytes(row.result):,} bytes do not fit into an answer of the API. Read it with a queue"
-        " object that is connected to the store itself.",
-        field="result",
-    )
 
 
 def _alike(item: AttemptEnd) -> tuple[object, ...]:

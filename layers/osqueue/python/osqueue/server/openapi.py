@@ -194,6 +194,11 @@ STATS: Schema = {
             "type": "object",
             "properties": {name: {"type": _TYPES[SETTINGS[name].type]} for name in NESTED},
         },
+        "groups": {
+            "type": "object",
+            "additionalProperties": {"type": "object"},
+            "description": "what single groups have of their own",
+        },
         "error": {"$ref": f"{_REF}Fault"},
     },
 }
@@ -255,9 +260,17 @@ def _path_parameters(route: Route) -> list[Schema]:
         )
         form = {"type": "string", **_chars(ID_CHARS_MAX), "example": "order-7"}
         found.append({"name": "id", "in": "path", "required": True, "description": what, "schema": form})
+    if "{batch}" in route.path:
+        found.append(
+            {"name": "batch", "in": "path", "required": True, "schema": {"type": "string", "format": "uuid"}}
+        )
     if "{schedule}" in route.path:
         name = {"type": "string", "pattern": f"^{SCHEDULE_NAME}$", "example": "nightly"}
         found.append({"name": "schedule", "in": "path", "required": True, "schema": name})
+    if "{group}" in route.path:
+        group: Schema = {"type": "string", "minLength": 1, "maxLength": limits.GROUP_CHARS_MAX}
+        what = "percent-encoded; one with a slash is changed by the settings of its queue, in `groups`"
+        found.append({"name": "group", "in": "path", "required": True, "description": what, "schema": group})
     return found
 
 

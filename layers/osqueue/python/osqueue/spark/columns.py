@@ -17,6 +17,7 @@ from pyspark.sql.types import StructField, StructType
 from ..core.archive_record import ArchiveRecord, content_from
 from ..core.state import PastAttempt, content_bytes, key_text
 from ..errors import OsqueueError, Rejected
+from ..model.job_options import linked
 from ..model.keys import key_of, shard_of
 from ..objects.snapshot import LiveJob
 from ..pipeline.option_columns import KEPT, OptionColumn
@@ -97,6 +98,7 @@ COLUMNS = (
     _column("job_id", lambda s: key_text(s.live.job.key), lambda r: r.job_id),
     _of_job("run"),
     _of_job("replaced"),
+    _column("parent", lambda s: linked(s.live.job, "parent"), lambda r: linked(r, "parent")),
     JobColumn(
         "shard",
         INT,

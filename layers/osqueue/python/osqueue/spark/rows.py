@@ -40,7 +40,7 @@ from ..errors import NotSupported, Rejected
 from ..model.codecs import Codec, serializer_of
 from ..model.job_options import ITEM_FIELDS, OPTIONS, columns_of
 
-KNOWN = tuple(name for name in ITEM_FIELDS if name not in ("id", "unique"))
+KNOWN = tuple(name for name in ITEM_FIELDS if name not in ("id", "unique", "then", "batch"))
 WHOLE = (ByteType, ShortType, IntegerType, LongType, NullType)
 NUMBER = (*WHOLE, FloatType, DoubleType, DecimalType)
 BINARY, JSON_TEXT, VALUE = "binary", "json", "value"  # what a payload column holds
@@ -86,6 +86,13 @@ def shape_of(schema: StructType, serializer: str | None) -> Shape:
             "unique: it says how an id is kept unique, and a bulk takes no ids of your own. Drop the column.",
             field="unique",
         )
+    for name in ("then", "batch"):
+        if name in names:
+            raise NotSupported(
+                f"{name}: a bulk takes no follow-ups and no batch. Drop the column, or call Queue.enqueue_many in"
+                " foreachPartition.",
+                field=name,
+            )
     for field in schema:
         if field.name not in KNOWN:
             raise Rejected(

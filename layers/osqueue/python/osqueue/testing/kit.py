@@ -17,7 +17,7 @@ from ..core import state as stored
 from ..errors import Rejected
 from ..operations.claims import GrantedLease
 from ..queue.asynchronous import AsyncQueue
-from ..worker.handlers import is_coroutine, perform, perform_async
+from ..worker.handlers import HandlerRule, is_coroutine, perform, perform_async
 from ..worker.job import AsyncWorkerJob, WorkerJob
 from ..worker.outcomes import RunCompleted, RunFailed, RunOutcome, describe
 from ..worker.reporter import WorkerReporter, resulting_state
@@ -84,76 +84,121 @@ class Kit:
             _ = self.queue.handlers.kinds  # which says what to do
         return found
 
-    def _next(self) -> Steps[Ran | None]:
-        """Claim one job, run its handler, report what became of it."""
+    def _next(self, advance: bool = False) -> Steps[list[Ran]]:
+        """Claim one job, or a batch, run its handler, report what became of it; answers the jobs that were run.
+
+        With ``advance`` the clock moves on while a batch waits for more jobs.
+        """
         self._opens = []
         for runner in self._with_handlers():
-            ran = yield from self._next_of(runner)
-            if ran is not None:
+            ran = yield from self._next_of(runner, advance)
+            if ran:
                 return ran
-        return None
+        return []
 
-    def _next_of(self, runner: Runner) -> Steps[Ran | None]:
-        queue = runner.queue
-        handlers = queue.handlers
-        reporter = WorkerReporter(queue, None, limits.LEASE_MS_DEFAULT / 1000, handlers.kinds)
-        _, claimed = yield runner.asks(reporter.turn([], 1))
-        if isinstance(claimed, Exception):
-            raise claimed
-        if not claimed.leases:
-            if claimed.retry_after is not None:
-                self._opens.append(self.clock.now_ms() + math.ceil(claimed.retry_after * 1000))
-            return None
-        granted = claimed.leases[0]
-        handler = handlers.of(granted.lease.job.kind)
-        job: WorkerJob[Any] = (AsyncWorkerJob if is_coroutine(handler) else WorkerJob)(
-            queue.name, granted, self.clock
-        )
+    def _next_of(self, runner: Runner, advance: bool) -> Steps[list[Ran]]:
+        handlers = runner.queue.handlers
+        longest = max((rule.within for rule, _ in handlers.lines() if rule is not None), default=0)
+        found = yield from self._claim(runner, 1, handlers.kinds, longest)
+        if not found:
+            return []
+        rule = handlers.rule(found[0].lease.job.kind)
+        if rule.batch is not None:
+            found += yield from self._collect(runner, rule, found[0].lease.job.kind, advance)
+        kind: Any = AsyncWorkerJob if is_coroutine(rule.function) else WorkerJob
+        reporter = WorkerReporter(runner.queue, None, limits.LEASE_MS_DEFAULT / 1000)
+        jobs: list[WorkerJob[Any]] = [kind(runner.queue.name, granted, self.clock) for granted in found]
+        ended: list[tuple[WorkerJob[Any], RunOutcome]] = []
+        whole = []
+        for job, granted in zip(jobs, found, strict=True):
+            refused = self._open(runner, reporter, job, granted)
+            if refused is None:
+                whole.append(job)
+            else:
+                ended.append((job, refused))
         self._running += 1
         try:
-            ending = yield from self._perform(runner, reporter, handler, job, granted)
+            if whole:
+                endings = yield from self._perform(rule, whole)
+                ended.extend(zip(whole, endings, strict=True))
         finally:
             self._running -= 1
-        (done,), _ = yield runner.asks(reporter.turn([(job, ending)], 0))
-        if isinstance(done, Exception):
-            raise done
-        outcome = resulting_state(ending, done)
-        result = ending.result if isinstance(ending, RunCompleted) and outcome == "completed" else None
-        ran = Ran(job.job_id, job.kind, job.payload, job.attempt, outcome, result, job.error)
-        self.ran.append(ran)
-        if job.error is not None and not isinstance(job.error, Exception):
-            raise job.error  # Ctrl-C, pytest.fail() and their like are not for the queue
+        answers, _ = yield runner.asks(reporter.turn(ended, ()))
+        ran = []
+        for (job, ending), done in zip(ended, answers, strict=True):
+            if isinstance(done, Exception):
+                raise done
+            outcome = resulting_state(ending, done)
+            result = ending.result if isinstance(ending, RunCompleted) and outcome == "completed" else None
+            ran.append(Ran(job.job_id, job.kind, job.payload, job.attempt, outcome, result, job.error))
+        self.ran.extend(ran)
+        for job, _ in ended:
+            if job.error is not None and not isinstance(job.error, Exception):
+                raise job.error  # Ctrl-C, pytest.fail() and their like are not for the queue
         return ran
 
-    def _perform(
-        self,
-        runner: Runner,
-        reporter: WorkerReporter,
-        handler: Any,
-        job: WorkerJob[Any],
-        granted: GrantedLease,
-    ) -> Steps[RunOutcome]:
+    def _claim(
+        self, runner: Runner, limit: int, kinds: Sequence[str] | None, within: float = 0
+    ) -> Steps[list[GrantedLease]]:
+        reporter = WorkerReporter(runner.queue, None, limits.LEASE_MS_DEFAULT / 1000 + within)
+        _, (claimed,) = yield runner.asks(reporter.turn((), [(limit, kinds)]))
+        if isinstance(claimed, Exception):
+            raise claimed
+        if not claimed.leases and claimed.retry_after is not None:
+            self._opens.append(self.clock.now_ms() + math.ceil(claimed.retry_after * 1000))
+        return list(claimed.leases)
+
+    def _collect(
+        self, runner: Runner, rule: HandlerRule, kind: str, advance: bool
+    ) -> Steps[list[GrantedLease]]:
+        """More jobs for the batch of a first one: those that wait, and those that come while it does."""
+        found: list[GrantedLease] = []
+        only = None if runner.queue.handlers.kinds is None else (kind,)
+        until_ms = self.clock.now_ms() + round(rule.within * 1000)
+        while len(found) + 1 < (rule.batch or 1):
+            more = yield from self._claim(runner, (rule.batch or 1) - 1 - len(found), only, rule.within)
+            found += more
+            if more:
+                continue
+            if not advance or self.clock.now_ms() >= until_ms:
+                break
+            due_ms = yield from self._due_ms()
+            end_ms = until_ms if due_ms is None else min(due_ms, until_ms)
+            self.clock.advance((end_ms - self.clock.now_ms()) / 1000)
+        return found
+
+    def _open(
+        self, runner: Runner, reporter: WorkerReporter, job: WorkerJob[Any], granted: GrantedLease
+    ) -> RunOutcome | None:
+        """Give a job its payload and its heartbeat; answers its ending where that cannot be."""
         codec, run = runner.queue.codec, runner.run
         try:
             job.payload = codec.decode(granted.payload, granted.lease.job.codec, codec.payload_type)
+            job.input = granted.input_by(codec, job.payload)
         except Rejected as error:
             job.error = error
             return RunFailed(describe(error))
-        if is_coroutine(handler):
+        if isinstance(job, AsyncWorkerJob):
 
             async def beat() -> None:
                 await run(reporter.beat_one(job)) if self._awaits else run(reporter.beat_one(job))
 
             job._beat = beat
-            ending: RunOutcome = yield perform_async(handler, job)
-            return ending
-        if self._awaits:
+        elif self._awaits:
             loop = asyncio.get_running_loop()
             job._beat = lambda: asyncio.run_coroutine_threadsafe(run(reporter.beat_one(job)), loop).result()
-            ended: RunOutcome = yield asyncio.to_thread(perform, handler, job)
+        else:
+            job._beat = lambda: run(reporter.beat_one(job))
+        return None
+
+    def _perform(self, rule: HandlerRule, jobs: Sequence[WorkerJob[Any]]) -> Steps[list[RunOutcome]]:
+        if is_coroutine(rule.function):
+            awaited: list[RunOutcome] = yield perform_async(rule, jobs)
+            return awaited
+        if self._awaits:
+            ended: list[RunOutcome] = yield asyncio.to_thread(perform, rule, jobs)
             return ended
-        job._beat = lambda: run(reporter.beat_one(job))
-        return perform(handler, job)
+        return perform(rule, jobs)
 
     def _drain(self, advance: bool = True, raise_errors: bool = False) -> Steps[list[Ran]]:
         """Run jobs until none is left; returns the runs, in order.
@@ -164,20 +209,21 @@ class Kit:
         """
         found: list[Ran] = []
         while True:
-            ran = yield from self._next()
-            if ran is None:
+            ran = yield from self._next(advance)
+            if not ran:
                 due_ms = (yield from self._due_ms()) if advance else None
                 if due_ms is None:
                     return found
                 self.clock.advance((due_ms - self.clock.now_ms()) / 1000)
                 continue
-            found.append(ran)
-            if raise_errors and ran.error is not None:
-                raise ran.error
+            found.extend(ran)
+            for each in ran if raise_errors else ():
+                if each.error is not None:
+                    raise each.error
             if len(found) >= RUNS_PER_DRAIN_MAX:
                 raise AssertionError(
                     f"{RUNS_PER_DRAIN_MAX:,} runs and still jobs: does a handler snooze or enqueue for ever? The last"
-                    f" was job {ran.job_id} (kind {ran.kind!r}), {ran.outcome}."
+                    f" was job {ran[-1].job_id} (kind {ran[-1].kind!r}), {ran[-1].outcome}."
                 )
 
     def _due_ms(self) -> Steps[int | None]:
@@ -261,8 +307,8 @@ class Manual(Kit):
     """The kit of a Queue."""
 
     def run_next(self) -> Ran | None:
-        """Run the next claimable job; None when there is none."""
-        return self._take(self._next())
+        """Run the next claimable job; None when there is none. Of a batch it answers the first job."""
+        return next(iter(self._take(self._next())), None)
 
     def drain(self, advance: bool = True, raise_errors: bool = False) -> list[Ran]:
         """Run jobs until none is left, retries and scheduled ones included; returns the runs, in order.
@@ -291,8 +337,8 @@ class AsyncManual(Kit):
     """The kit of an AsyncQueue."""
 
     async def run_next(self) -> Ran | None:
-        """Run the next claimable job; None when there is none."""
-        return await self._take(self._next())
+        """Run the next claimable job; None when there is none. Of a batch it answers the first job."""
+        return next(iter(await self._take(self._next())), None)
 
     async def drain(self, advance: bool = True, raise_errors: bool = False) -> list[Ran]:
         """Run jobs until none is left, as ``Manual.drain``."""

@@ -8,7 +8,8 @@
 
 One module per duty: ``handlers`` (which function takes which kind), ``job`` (what a handler gets), ``outcomes`` (what a
 handler may ask for), ``logs`` (what is logged of jobs), ``reporter`` (what is reported to the queue, as flows),
-``heartbeats``, ``signals``, ``threads``, ``loop`` (the worker itself).
+``lines`` (what is claimed together, and when), ``places`` (how many calls of a handler run at once), ``in_hand`` (jobs
+and the calls of handlers that they are of), ``heartbeats``, ``signals``, ``threads``, ``loop`` (the worker itself).
 """
 
 from __future__ import annotations

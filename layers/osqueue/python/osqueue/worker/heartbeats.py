@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 from ..commit.effects import QueueFlow
@@ -17,7 +17,7 @@ LEASE_MARGIN = 0.1  # of a lease: that long before its end the worker stops trus
 
 log = logging.getLogger("osqueue.worker")
 Running = Collection[WorkerJob[Any]]
-FlowRunner = Callable[[QueueFlow[Any]], Awaitable[Any]]
+FlowRunner = Callable[[QueueFlow[Any]], Coroutine[Any, Any, Any]]
 
 
 async def keep_leases(running: Running, reporter: WorkerReporter, call: FlowRunner) -> None:

@@ -82,6 +82,7 @@ class WorkerJob(JobAttributes, JobOrigin, Generic[T_co]):
         self.key: bytes = lease.job.key
         self.job_id: str = job_id(self.key)
         self.payload: T_co = None  # type: ignore[assignment]  # set once it is decoded
+        self.input: Any = None  # a follow-up: what the job before answered; of a batch: what is told of it
         self.attempt: int = lease.job.attempt  # from 1
         self.run: int = lease.job.run  # which lease of the job this is; snoozes and stalls count too
         self.enqueued_at: datetime = moment(lease.job.enqueued_ms)

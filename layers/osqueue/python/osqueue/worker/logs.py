@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -25,9 +25,9 @@ _job: ContextVar[WorkerJob[Any] | None] = ContextVar("osqueue_job", default=None
 
 
 @contextmanager
-def running(job: WorkerJob[Any]) -> Iterator[None]:
-    """While a handler runs: records of its thread, or of its task, belong to this job."""
-    token = _job.set(job)
+def running(jobs: Sequence[WorkerJob[Any]]) -> Iterator[None]:
+    """While a handler runs: records of its thread, or of its task, belong to its job; of several, to none."""
+    token = _job.set(jobs[0] if len(jobs) == 1 else None)
     try:
         yield
     finally:

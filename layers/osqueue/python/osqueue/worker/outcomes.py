@@ -145,6 +145,23 @@ def outcome_of_return(value: Any) -> RunOutcome:
     return value.ending if isinstance(value, Directive) else RunCompleted(value)
 
 
+def outcomes_of_batch(value: Any, count: int) -> list[RunOutcome]:
+    """The outcomes that a return value asks for of a handler that had so many jobs.
+
+    A list has one ending for each, in their order: a result, a directive, or an exception that was caught. Anything
+    else is the ending of all.
+    """
+    if not isinstance(value, list | tuple):
+        return [outcome_of_return(value)] * count
+    if len(value) != count:
+        remedy = "return one for each, in their order, or None"
+        return [RunFailed(f"the handler returned {len(value)} endings for {count} jobs: {remedy}")] * count
+    return [
+        outcome_of_error(each) if isinstance(each, BaseException) else outcome_of_return(each)
+        for each in value
+    ]
+
+
 def outcome_of_error(error: BaseException) -> RunOutcome:
     """The outcome that a handler's exception asks for."""
     return error.ending if isinstance(error, Directive) else RunFailed(validation.raised_below(error))

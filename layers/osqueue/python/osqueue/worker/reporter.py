@@ -20,18 +20,23 @@ from .outcomes import RunAborted, RunCompleted, RunFailed, RunOutcome, RunReleas
 ShardChoice = int | None  # a shard, or None for those who speak to all of them
 Ended = tuple[WorkerJob[Any], RunOutcome]
 Answered = Done | Exception
+ClaimWish = tuple[int, Sequence[str] | None]  # up to so many jobs, of which kinds
 
 
 class WorkerReporter:
     """One worker's counter at one queue."""
 
-    def __init__(self, queue: Any, name: str | None, lease: float, kinds: Sequence[str] | None) -> None:
+    def __init__(self, queue: Any, name: str | None, lease: float) -> None:
         self._flows = queue._flows
         self._apart = queue.transport is None  # over an API the shards are its own affair
         self.machine = queue.machine
         self.name = name
         self.lease = lease  # seconds
-        self.kinds = kinds
+
+    @property
+    def claims_ride(self) -> bool:
+        """Does a claim cost nothing beside endings? Over an API it is a call of its own."""
+        return self._apart
 
     def place(self, job: WorkerJob[Any]) -> ShardChoice:
         """Where endings and heartbeats of a job are reported. A place that does not answer delays no other."""
@@ -42,9 +47,9 @@ class WorkerReporter:
         return None if self._apart and self._flows.shards_seen() > 1 else 0
 
     def turn(
-        self, ended: Sequence[Ended], limit: int
-    ) -> QueueFlow[tuple[list[Answered], ClaimResult | Exception | None]]:
-        """Say how jobs ended and claim up to ``limit`` new ones; answers each item, and the claim (None: none made).
+        self, ended: Sequence[Ended], claims: Sequence[ClaimWish]
+    ) -> QueueFlow[tuple[list[Answered], list[ClaimResult | Exception]]]:
+        """Say how jobs ended and claim new ones: up to so many of some kinds, or of any; answers each item, each claim.
 
         An exception in place of an answer means that nobody knows yet: say it again later.
         """
@@ -52,15 +57,14 @@ class WorkerReporter:
         for at, (_, ending) in enumerate(ended):
             groups.setdefault(_group(ending), []).append(at)
         flows = [self._say([ended[at] for at in places]) for places in groups.values()]
-        if limit:
-            flows.append(self._flows.claim(limit, self.name, 0, self.lease, self.kinds))
+        for limit, kinds in claims:
+            flows.append(self._flows.claim(limit, self.name, 0, self.lease, kinds))
         answers = yield from submit_together(flows)
-        claimed = answers.pop() if limit else None
         done: dict[int, Answered] = {}
-        for places, answer in zip(groups.values(), answers, strict=True):
+        for places, answer in zip(groups.values(), answers[: len(groups)], strict=True):
             for order, at in enumerate(places):
                 done[at] = answer if isinstance(answer, Exception) else answer[order]
-        return [done[at] for at in range(len(ended))], claimed
+        return [done[at] for at in range(len(ended))], answers[len(groups) :]
 
     def _say(self, ended: Sequence[Ended]) -> QueueFlow[list[Done]]:
         """Endings of one group; one that the queue rejects fails its own job and no other."""

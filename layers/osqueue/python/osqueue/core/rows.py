@@ -1,0 +1,36 @@
+"""Stored rows: what they are made of, references to bytes beside the head, and the row of a batch."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class StoredRow(Struct, frozen=True, array_like=True, gc=False):
+    """Base of everything that is stored many times. Frozen data has no cycles to look for."""
+
+
+class BodyRef(StoredRow, frozen=True):
+    """Bytes kept outside the head: part of an immutable object."""
+
+    name: str  # the object's key below the shard's prefix
+    start: int  # first byte
+    length: int  # bytes
+    crc: int  # CRC-32 of them
+
+
+StoredContent = bytes | BodyRef
+
+
+class BatchRow(StoredRow, frozen=True):
+    """Jobs whose common end is waited for. See ``batches``."""
+
+    name: str = ""
+    created_ms: int = 0
+    total: int = 0  # jobs that ever were of it
+    left: int = 0  # of them that wait or run, wherever they lie
+    failed: int = 0  # dead letters, also those that were forgotten
+    cancelled: int = 0
+    sealed: bool = False  # no jobs come from outside any more
+    on_complete: bytes = b""  # the job that comes when none is left, encoded
+    on_success: bytes = b""  # that which comes when all are completed
+    ended_ms: int = 0  # when none was left; 0: not yet

@@ -1,0 +1,106 @@
+"""Many jobs cancelled at once, over every store and transport: however deep they lie, and none that comes later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from osqueue import JobCancelled, Rejected
+
+
+def test_all_of_a_kind_are_cancelled_and_no_others(q: Any) -> None:
+    mine = [q.enqueue(n, kind="a").job_id for n in range(3)]
+    later = q.enqueue(1, kind="a", delay=600).job_id
+    other = q.enqueue(1, kind="b").job_id
+    (lease,) = q.claim(kinds=["a"])
+    seen = q.cancel_many(kinds=["a"], dry_run=True)
+    assert (seen.cancelled, seen.asked, seen.waiting) == (3, 1, 0)
+    assert q.stats()["cancelled"] == 0 if "cancelled" in q.stats() else True
+    assert q.cancel_many(kinds=["a"]) == seen
+    assert [q.status(each).state for each in (*mine[1:], later)] == ["cancelled"] * 3
+    assert "cancelled" in q.why(later)
+    assert "by drop rule" in q.why(later)
+    with pytest.raises(JobCancelled, match="by drop rule"):
+        q.result(later)
+    lease.heartbeat()
+    assert lease.cancel_requested
+    lease.cancel()
+    assert [each.job_id for each in q.claim(10)] == [other]
+
+
+def test_deep_in_segments_nothing_is_given_out_and_all_of_it_says_so(q: Any) -> None:
+    old = [each.job_id for each in q.enqueue_many([{"payload": n, "id": f"n-{n}"} for n in range(2_500)])]
+    late = [each.job_id for each in q.enqueue_many([{"payload": n, "delay": 600} for n in range(1_500)])]
+    done = q.cancel_many()
+    assert done.cancelled + done.waiting == 4_000
+    assert done.waiting > 0
+    assert [q.status(each).state for each in (old[0], old[1_700], old[-1], late[700])] == ["cancelled"] * 4
+    again = q.enqueue("again", id="n-1700")
+    assert (again.status, again.job_id in old) == ("queued", False)
+    new = [each.job_id for each in q.enqueue_many([{"payload": n} for n in range(1_200)])]
+    got: list[str] = []
+    while leases := q.claim(500):
+        got += [each.job_id for each in leases]
+        q.complete_many(leases)
+    assert sorted(got) == sorted([again.job_id, *new])
+    assert q.run_now(late[700]) == "cancelled"
+    q.reap()
+    stats = q.stats()
+    assert (stats["queued"], stats["scheduled"]) == (0, 0)
+    assert stats["counters"]["cancelled"] == 4_000
+    assert "by drop rule" in q.why(old[1_700])
+
+
+def test_a_group_among_others_in_segments(q: Any) -> None:
+    q.configure(group_running=1_000)
+    items = [{"payload": n, "group": "ghi"[n % 3]} for n in range(3_000)]
+    q.enqueue_many(items)
+    done = q.cancel_many(group="h")
+    assert done.cancelled + done.waiting >= 1_000
+    assert q.cancel_many(group="nobody's").cancelled == 0
+    for _ in range(3):
+        q.reap()
+    assert q.stats()["queued"] == 2_000
+    got: list[int] = []
+    while leases := q.claim(500):
+        got += [each.payload for each in leases]
+        q.complete_many(leases)
+    assert sorted(got) == [n for n in range(3_000) if n % 3 != 1]
+
+
+def test_only_what_was_enqueued_before_a_time(q: Any) -> None:
+    q.enqueue(1)
+    past, future = datetime(2020, 1, 1, tzinfo=UTC), datetime(2099, 1, 1, tzinfo=UTC)
+    assert q.cancel_many(enqueued_before=past).cancelled == 0
+    assert q.cancel_many(enqueued_before=past.timestamp()).cancelled == 0
+    assert q.cancel_many(enqueued_before=future).cancelled == 1
+
+
+def test_of_every_shard(q: Any) -> None:
+    q.configure(shards=3)
+    q.enqueue_many([{"payload": n} for n in range(30)])
+    assert q.cancel_many().cancelled == 30
+    assert list(q.claim(30)) == []
+
+
+def test_a_queue_that_nobody_has_made_stays_away(opened: Callable[..., Any]) -> None:
+    q = opened()
+    found = q.cancel_many()
+    assert (found.cancelled, found.asked, found.waiting) == (0, 0, 0)
+
+
+def test_what_makes_no_sense_is_refused(q: Any) -> None:
+    for field, wished in (
+        ("kinds", {"kinds": "a"}),
+        ("kinds", {"kinds": [f"k{n}" for n in range(17)]}),
+        ("group", {"group": ""}),
+        ("group", {"group": 7}),
+        ("enqueued_before", {"enqueued_before": "1h"}),
+        ("enqueued_before", {"enqueued_before": datetime(2030, 1, 1)}),  # noqa: DTZ001 - that is the point
+    ):
+        with pytest.raises(Rejected) as caught:
+            q.cancel_many(**wished)
+        assert caught.value.field == field
