@@ -16,11 +16,11 @@ from osqueue.election.blocking import Election
 from osqueue.stores.address import open_store
 from osqueue.stores.base import Found, Get, Store, StoreReply, StoreRequest
 from osqueue.stores.wrapped import WrappedStore
+from tests.support.patience import PATIENCE
 
 RACERS = 6
 TERMS_EACH = 3
 PROCESSES = 3
-PATIENCE_S = 100.0
 PAUSE_S = 0.002
 STALE_AFTER_S = 600.0  # a process may stand still for a while, and nobody is replaced for it
 TWO_HOURS_MS = 7_200_000
@@ -42,7 +42,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def elected(election: Election) -> int:
     """Campaign until elected; the term."""
-    deadline = MACHINE.monotonic() + PATIENCE_S
+    deadline = MACHINE.monotonic() + PATIENCE
     while election.campaign() != "elected":
         assert MACHINE.monotonic() < deadline
         MACHINE.sleep(PAUSE_S * MACHINE.uniform())
@@ -62,7 +62,7 @@ def lead_some_terms(address: str, times: int) -> list[int]:
 
 
 def test_of_many_candidates_that_start_together_exactly_one_is_elected(address: str) -> None:
-    start = threading.Barrier(RACERS, timeout=PATIENCE_S)
+    start = threading.Barrier(RACERS, timeout=PATIENCE)
 
     def run(_: int) -> tuple[str, Election]:
         election = Election.connect(address, "reports", stale_after=STALE_AFTER_S)
@@ -113,9 +113,9 @@ def test_racing_processes_never_share_a_term(address: str) -> None:
     ]
     for process in processes:
         process.start()
-    answers = [result.get(timeout=PATIENCE_S) for _ in processes]
+    answers = [result.get(timeout=PATIENCE) for _ in processes]
     for process in processes:
-        process.join(PATIENCE_S)
+        process.join(PATIENCE)
         assert process.exitcode == 0
     assert all(terms == sorted(terms) for terms in answers)
     terms = [term for each in answers for term in each]

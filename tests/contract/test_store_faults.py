@@ -38,13 +38,13 @@ from osqueue.stores.base import (
     Unchanged,
     Written,
 )
+from tests.support.patience import PATIENCE
 from tests.support.replies import error_of
 
 BUCKET = "some-bucket"
 VERSION = '"0123456789abcdef0123456789abcdef"'
 CLIENTS = ("obstore", "obstore-async", "boto3")
 SILENT_S = (0.4, 5.0, 15.0)  # how long a client waits for an answer that never comes
-ARRIVAL_S = 15.0  # by then a request that was sent has been read
 
 READ = Get("a/key")
 READ_UNLESS = Get("a/key", unless=VERSION)
@@ -88,7 +88,7 @@ class S3Stub:
 
     def applies_and_hangs_up(self, endpoint: str) -> None:
         def respond(handler: BaseHTTPRequestHandler, body: bytes) -> None:
-            real = http.client.HTTPConnection(urlsplit(endpoint).netloc, timeout=30)
+            real = http.client.HTTPConnection(urlsplit(endpoint).netloc, timeout=PATIENCE)
             real.request(handler.command, handler.path, body, dict(handler.headers.items()))
             assert real.getresponse().status < 300
             real.close()
@@ -98,13 +98,13 @@ class S3Stub:
 
     def heard(self) -> bool:
         """Has a request arrived? One that was sent may still be on its way."""
-        until = time.monotonic() + ARRIVAL_S
+        until = time.monotonic() + PATIENCE
         while not self.arrived and time.monotonic() < until:
             time.sleep(0.01)
         return bool(self.arrived)
 
     def _hang(self, handler: BaseHTTPRequestHandler) -> None:
-        self.released.wait(30)
+        self.released.wait(PATIENCE)
         handler.close_connection = True
 
 

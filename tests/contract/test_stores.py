@@ -33,11 +33,11 @@ from osqueue.stores.file import FileStore
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.s3 import S3Store
 from osqueue.stores.s3_boto import BotoStore
+from tests.support.patience import PATIENCE
 from tests.support.store_kinds import create, found, keys
 
 RACERS = 8
 INCREMENTS = 5  # by each racer
-PATIENCE_S = 100.0  # with threads and processes that may stand still for a while
 
 # ── Reading ──────────────────────────────────────────────────────────────────
 
@@ -306,7 +306,7 @@ def in_process(function: Callable[..., Any], opener: Any, arguments: Any, result
 
 
 def test_of_many_creators_exactly_one_wins(store: Store) -> None:
-    start = threading.Barrier(RACERS, timeout=PATIENCE_S)
+    start = threading.Barrier(RACERS, timeout=PATIENCE)
 
     def run(name: int) -> bool:
         start.wait()
@@ -334,9 +334,9 @@ def run_processes(opening: Any, function: Callable[..., Any], arguments: list[tu
     ]
     for process in processes:
         process.start()
-    answers = [result.get(timeout=PATIENCE_S) for _ in processes]
+    answers = [result.get(timeout=PATIENCE) for _ in processes]
     for process in processes:
-        process.join(PATIENCE_S)
+        process.join(PATIENCE)
         assert process.exitcode == 0
     return answers
 
@@ -374,7 +374,7 @@ def test_a_forked_child_can_use_the_store(store: Store) -> None:
     context = multiprocessing.get_context("fork")
     child = context.Process(target=replace_head, args=(store, version), daemon=True)
     child.start()
-    child.join(PATIENCE_S)
+    child.join(PATIENCE)
     assert child.exitcode == 0
     assert found(store, "head").body == b"child"
 

@@ -30,6 +30,7 @@ from osqueue.model.job_options import FUTURE_OPTIONS
 from osqueue.queue.lease import AsyncLease, Lease
 from osqueue.stores import address
 from osqueue.testing import manual
+from tests.support.patience import PATIENCE
 from tests.support.places import ROOT
 
 SKIPPED_FOLDERS = {"node_modules", "site-packages", "build", "dist"}
@@ -106,7 +107,7 @@ def run_shell(block: Block, page: str) -> None:
     environment = os.environ | {"PATH": path}
     script = "set -euo pipefail\n" + "\n".join(commands_of(block))
     ended = subprocess.run(
-        ["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert ended.returncode == 0, f"{page}:{block.line} failed: {ended.stderr}"
 

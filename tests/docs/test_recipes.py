@@ -25,6 +25,7 @@ import osqueue
 from osqueue import Queue
 from tests.docs.test_commands import check_osqueue
 from tests.docs.test_examples import blocks_of
+from tests.support.patience import PATIENCE
 from tests.support.places import ROOT
 
 PAGE = (ROOT / "docs/recipes.md").read_text(encoding="utf-8")
@@ -58,7 +59,7 @@ def test_every_python_block_of_the_page_is_a_module() -> None:
 @pytest.mark.parametrize("name", TESTS)
 def test_the_tests_of_an_application_pass_and_leave_its_folder_alone(name: str, folder: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", name]
-    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert not (folder / "jobs").exists()
 
@@ -68,7 +69,7 @@ def test_the_worker_runs_what_an_application_enqueued(queue: str, folder: Path) 
     emails = Queue.connect(f"file://{folder}/jobs", "emails")
     job = emails.enqueue({"to": "ada@example.com"}, kind="send")
     command = [sys.executable, "-m", "osqueue", "worker", queue, "--until-empty"]
-    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ended.returncode == 0, ended.stderr
     assert job.job_id is not None
     assert emails.result(job.job_id) == "sent to ada@example.com"
@@ -84,7 +85,9 @@ def answers(url: str, server: subprocess.Popen[str]) -> Any:
     """Post one mail; asks again while the server is still starting."""
     while True:
         try:
-            return urllib3.request("POST", url, json={"to": "ada@example.com"}, timeout=60, retries=False)
+            return urllib3.request(
+                "POST", url, json={"to": "ada@example.com"}, timeout=PATIENCE, retries=False
+            )
         except urllib3.exceptions.HTTPError:
             if server.poll() is not None:
                 raise AssertionError(server.stderr.read() if server.stderr else "") from None
@@ -123,7 +126,7 @@ def test_processes_that_gunicorn_forks_share_the_object_that_was_made_before(fol
                     pids.add(answer.headers["x-pid"])
             assert str(server.pid) not in pids
             server.send_signal(signal.SIGTERM)
-            server.communicate(timeout=60)
+            server.communicate(timeout=PATIENCE)
         finally:
             server.kill()
     emails = Queue.connect(f"file://{folder}/jobs", "emails")

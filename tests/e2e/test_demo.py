@@ -28,16 +28,15 @@ from demo.stock import recount
 from demo.worker import ReplayWorker
 from osqueue import Unavailable
 from tests.pipeline import quick
+from tests.support.patience import PATIENCE
 from tests.support.places import ROOT
 
 LOCKS = shutil.ignore_patterns(".osqueue")  # of a folder: a copy has no use for them
 
 JOBS = 600
-SECONDS_MAX = 300  # it takes about 9, with the pipeline 35; a stuck replay is not waited for
 REPLAYS_MAX = 3
-LINGER_S = 30.0  # for a process to notice that the one it worked for is gone
 
-pytestmark = pytest.mark.timeout((REPLAYS_MAX + 1) * SECONDS_MAX)
+pytestmark = pytest.mark.timeout((REPLAYS_MAX + 1) * PATIENCE)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -56,7 +55,7 @@ def demo(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
-        timeout=SECONDS_MAX,
+        timeout=PATIENCE,
         check=False,
     )
 
@@ -247,7 +246,7 @@ def test_ctrl_c_during_the_pipeline_leaves_no_process_behind(
             assert any(line == "pipeline: compaction\n" for line in running.stdout)
             assert any("java" in name for name in processes_with(mark))
             running.send_signal(signal.SIGINT)
-            _, said = running.communicate(timeout=SECONDS_MAX)
+            _, said = running.communicate(timeout=PATIENCE)
         finally:
             running.kill()  # else it would be waited for
     assert (running.returncode, left_with(mark)) == (130, [])
@@ -256,7 +255,7 @@ def test_ctrl_c_during_the_pipeline_leaves_no_process_behind(
 
 def left_with(variable: str) -> list[str]:
     """Programs that go on running. Spark's Python daemons are a group of their own, and follow their Java."""
-    until = time.monotonic() + LINGER_S
+    until = time.monotonic() + PATIENCE
     while (found := processes_with(variable)) and time.monotonic() < until:
         time.sleep(0.05)
     return found

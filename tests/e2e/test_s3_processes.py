@@ -12,17 +12,14 @@ import time
 from collections import Counter
 from typing import Any
 
-import pytest
-
 from osqueue import Queue
 from osqueue.stores.base import Get, List
+from tests.support.patience import PATIENCE
 
 JOBS = 300
 PRODUCERS = 2
 WORKERS = 3
-DEADLINE_S = 200.0
 
-pytestmark = pytest.mark.timeout(600)  # it ends in a few seconds where nothing stands still
 
 PRODUCER = """
 import sys
@@ -80,7 +77,7 @@ def test_every_job_is_accounted_for_on_s3_although_a_worker_is_killed(
     try:
         producers = [start(PRODUCER, address, at * share, (at + 1) * share) for at in range(PRODUCERS)]
         running += producers
-        ids = [line for each in producers for line in each.communicate(timeout=DEADLINE_S)[0].split()]
+        ids = [line for each in producers for line in each.communicate(timeout=PATIENCE)[0].split()]
         assert len(set(ids)) == JOBS
         victim = start(WORKER, address, "victim")
         running.append(victim)
@@ -89,7 +86,7 @@ def test_every_job_is_accounted_for_on_s3_although_a_worker_is_killed(
         os.kill(victim.pid, signal.SIGKILL)
         running += [start(WORKER, address, "worker") for _ in range(WORKERS)]
         q: Queue[Any] = Queue.connect(address, "work")
-        until = time.monotonic() + DEADLINE_S
+        until = time.monotonic() + PATIENCE
         while q.stats()["counters"]["completed"] < JOBS and time.monotonic() < until:
             time.sleep(0.2)
     finally:

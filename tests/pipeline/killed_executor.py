@@ -61,6 +61,9 @@ def main(folder: Path) -> dict[str, Any]:
             **QUICK,
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": JAVA,
+            # A machine that stands still for a minute is no executor that died.
+            "spark.network.timeout": "600s",
+            "spark.worker.timeout": "600",
         },
     )
     spark.dataSource.register(Killing)

@@ -12,6 +12,7 @@ from osqueue.errors import NotInstalled
 from osqueue.pipeline import needs
 from osqueue.pipeline.session import session
 from tests.pipeline.quick import QUICK
+from tests.support.patience import PATIENCE
 from tests.support.places import ROOT
 
 
@@ -68,7 +69,7 @@ def started(settings: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """A session of a process of its own."""
     code = f"from osqueue.pipeline.session import session; print(session(settings={settings!r}).range(3).count())"
     return subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
 
 

@@ -34,7 +34,6 @@ from tests.pipeline.log_as_past import DAY_MS, HOUR_MS, Figures
 from tests.pipeline.past import Row, read
 from tests.support.places import ROOT
 
-pytestmark = pytest.mark.timeout(600)  # eighteen thousand jobs, and the machine may have others to do
 REAPED_MS = 7 * DAY_MS  # a reaper that comes every Thursday
 REPEATED = 4  # every so many passes die before their commit, and the next one writes their records again
 TARGET_MS = 600_000  # as in the tour

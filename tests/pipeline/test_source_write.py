@@ -341,7 +341,6 @@ def test_of_two_attempts_of_one_task_only_the_one_that_spark_names_counts(place:
     assert numbers(place) == list(range(500))
 
 
-@pytest.mark.timeout(600)  # it starts a cluster of three JVMs
 def test_a_write_goes_on_when_an_executor_is_killed_and_its_bulk_joins_once(tmp_path: Path) -> None:
     program = Path(__file__).with_name("killed_executor.py")
     root = program.parents[2]

@@ -15,6 +15,7 @@ import pytest
 
 import osqueue
 from osqueue import Queue
+from tests.support.patience import PATIENCE
 from tests.support.tiny_functions import stat_of, wait_until
 
 COMMAND = [sys.executable, "-m", "osqueue.cli"]
@@ -40,7 +41,7 @@ def piped(
         check=False,
         text=True,
         env=environment(address),
-        timeout=60,
+        timeout=PATIENCE,
         cwd=cwd,
     )
 
@@ -63,7 +64,7 @@ def on_a_terminal(address: str, *args: str) -> tuple[int, str]:
             break
         seen += data
     os.close(mine)
-    return process.wait(60), seen.decode()
+    return process.wait(PATIENCE), seen.decode()
 
 
 def test_twenty_thousand_lines_through_a_pipe(address: str) -> None:
@@ -104,7 +105,7 @@ def test_a_reader_of_ids_who_goes_early_leaves_word_of_what_is_enqueued(
         assert json.loads(process.stdout.readline())["line"] == 1
         process.stdout.close()
         assert process.stderr.read().splitlines() == told
-        assert process.wait(60) == 1
+        assert process.wait(PATIENCE) == 1
     assert json.loads(piped(address, "queue", "stats", "bulk").stdout)["queued"] == 20_000
 
 
@@ -162,7 +163,7 @@ def test_ctrl_c_is_one_line_and_130(address: str) -> None:
         process.stdout.readline()
     wait_until(lambda: stat_of(process.pid)[0] == "S", "it does not wait for more")
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (130, "")
     assert err.strip() == "error: interrupted: stopped by Ctrl-C."
 
@@ -171,7 +172,7 @@ def test_ctrl_c_is_one_line_and_130(address: str) -> None:
 def test_a_missing_extra_is_named_with_its_remedy(missing: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; from osqueue.cli import main; main()"
     result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, check=False, text=True, timeout=30
+        [sys.executable, "-c", code], capture_output=True, check=False, text=True, timeout=PATIENCE
     )
     assert result.returncode == 2
     assert f"needs {missing}" in result.stderr
@@ -184,7 +185,7 @@ def test_rich_is_loaded_only_for_a_terminal(address: str) -> None:
         "import sys; from osqueue.cli.app import app; app(['enqueue', 'emails', '1'], standalone_mode=False);"
         "assert 'rich' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], env=environment(address), check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", code], env=environment(address), check=True, timeout=PATIENCE)
 
 
 # ── Worker ───────────────────────────────────────────────────────────────────
@@ -289,12 +290,12 @@ def test_a_worker_begins_anew_when_its_code_changes(address: str, tmp_path: Path
         text=True,
     ) as worker:
         try:
-            assert q.enqueue_and_wait(1, timeout=60) == "one"
+            assert q.enqueue_and_wait(1, timeout=PATIENCE) == "one"
             tasks.write_text(code.replace("{}", "two again"))
-            answers = (q.enqueue_and_wait(1, timeout=60) for _ in range(100_000))
+            answers = (q.enqueue_and_wait(1, timeout=PATIENCE) for _ in range(100_000))
             assert "two again" in answers
             worker.send_signal(signal.SIGTERM)
-            out, said = worker.communicate(timeout=60)
+            out, said = worker.communicate(timeout=PATIENCE)
         finally:
             worker.kill()  # to no effect on one that has ended
     assert worker.returncode == 0, said
@@ -319,7 +320,7 @@ def test_a_worker_that_cannot_be_found_says_what_is_wrong(address: str, tmp_path
         text=True,
         env=environment(address),
         cwd=tmp_path,
-        timeout=60,
+        timeout=PATIENCE,
     )
     told, traced = result.stdout.splitlines()[:6], result.stdout.splitlines()[6:]
     files = [line for line in traced if line.startswith("  File ")]
@@ -352,11 +353,15 @@ def test_a_lost_reader_is_no_traceback(address: str) -> None:
     process.stdout.close()
     assert process.stderr is not None
     assert b"Traceback" not in process.stderr.read()
-    process.wait(20)
+    process.wait(PATIENCE)
 
 
 def test_the_package_runs_as_a_command() -> None:
     result = subprocess.run(
-        [sys.executable, "-m", "osqueue", "--version"], capture_output=True, check=True, text=True, timeout=30
+        [sys.executable, "-m", "osqueue", "--version"],
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=PATIENCE,
     )
     assert result.stdout == f"osqueue {osqueue.__version__}\n"

@@ -17,10 +17,10 @@ import pytest
 
 from osqueue import Queue
 from osqueue.pipeline.needs import missing
+from tests.support.patience import PATIENCE
 
 COMMAND = f"{shlex.quote(sys.executable)} -m osqueue.cli"
 BYTE = r"$'\xff'"  # in a shell's words
-PATIENCE = 30  # seconds that a test waits for what must come
 
 needs_a_full_disk = pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 
@@ -42,7 +42,7 @@ def shell(address: str, line: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "OSQUEUE_ADDRESS": address},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import urllib3
 
+from tests.support.patience import PATIENCE
 from tests.support.places import ROOT
 from tests.support.tiny_functions import Gate, is_alive, lay_out, wait_until
 
@@ -50,14 +51,16 @@ def running(tmp_path: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str],
 
 
 def get(url: str) -> Any:
-    return urllib3.request("GET", url, timeout=60, retries=False)
+    return urllib3.request("GET", url, timeout=PATIENCE, retries=False)
 
 
 def warmed(url: str) -> str:
     """The URL of a function's route, once a process of it has begun: until then requests may be throttled."""
 
     def answers() -> bool:
-        found = urllib3.request("POST", url, json={"do": "answer", "value": {}}, timeout=60, retries=False)
+        found = urllib3.request(
+            "POST", url, json={"do": "answer", "value": {}}, timeout=PATIENCE, retries=False
+        )
         return bool(found.status == 200)
 
     wait_until(answers, "no process of it begins")
@@ -73,7 +76,7 @@ def test_it_tells_its_address_answers_and_ends_in_order(tmp_path: Path, number: 
         pids = [each["pid"] for each in instances if each["pid"] is not None]  # one may be about to start
         assert pids
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE)
         assert (process.returncode, out) == (0, "")
         assert err in ("", "waiting up to 10 s for 1 request\n")  # the last one may still be on its way out
         assert [is_alive(pid) for pid in pids] == [False] * len(pids)
@@ -86,7 +89,7 @@ def test_a_request_that_runs_is_answered_although_it_ends(tmp_path: Path) -> Non
         url = warmed(told["url"] + "/v1/queues/emails/jobs")
         call = threading.Thread(
             target=lambda: answers.append(
-                urllib3.request("POST", url, json=gate.ask, timeout=60, retries=False)
+                urllib3.request("POST", url, json=gate.ask, timeout=PATIENCE, retries=False)
             )
         )
         call.start()
@@ -96,16 +99,16 @@ def test_a_request_that_runs_is_answered_although_it_ends(tmp_path: Path) -> Non
         assert process.stderr.readline() == "waiting up to 10 s for 1 request\n"
         gate.open()
         call.join()
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
         assert [each.status for each in answers] == [200]
 
 
 def test_with_logs_everything_the_functions_write_goes_to_standard_error(tmp_path: Path) -> None:
     with running(tmp_path, "--logs") as (process, told):
         url = warmed(told["url"] + "/v1/queues/emails/jobs")
-        urllib3.request("POST", url, json={"do": "exit", "code": 1}, timeout=60, retries=False)
+        urllib3.request("POST", url, json={"do": "exit", "code": 1}, timeout=PATIENCE, retries=False)
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=PATIENCE)
         assert "[enqueue] last words\n" in err
         assert told["log"] == "standard error"
         assert not (tmp_path / ".osqueue-dev/functions.log").exists()
@@ -120,7 +123,7 @@ def test_a_person_reads_one_line(tmp_path: Path) -> None:
         assert line.startswith("osqueue dev: http://127.0.0.1:")
         assert "functions.log" in line
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 @pytest.mark.parametrize(
@@ -143,7 +146,7 @@ def test_what_cannot_be_is_one_line_of_error(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert ended.returncode == 2
@@ -160,7 +163,7 @@ def test_what_is_installed_for_it_connects_to_it_as_well() -> None:
 def test_functions_that_do_not_start_are_told_before_it_says_it_is_ready(tmp_path: Path) -> None:
     lay_out(tmp_path / "functions", "raise RuntimeError('no good')\n")
     ended = subprocess.run(
-        command(tmp_path), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        command(tmp_path), cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (ended.returncode, ended.stdout) == (3, "")
     assert "no good" in ended.stderr
@@ -184,7 +187,7 @@ def test_what_names_nothing_opens_no_port(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert (result.returncode, result.stdout) == (2, "")

@@ -19,8 +19,8 @@ from osqueue.devstack import Stack, environment
 from osqueue.devstack.invocation import InvocationResult
 from osqueue.devstack.pool import NoInstance
 from osqueue.errors import NotInstalled, Rejected, Unavailable
+from tests.support.patience import PATIENCE
 from tests.support.tiny_functions import (
-    PATIENCE_S,
     Gate,
     Lines,
     function,
@@ -55,7 +55,7 @@ class Later:
         self._thread.start()
 
     def answer(self) -> Any:
-        self._thread.join(PATIENCE_S)
+        self._thread.join(PATIENCE)
         return self._answer[0]
 
 
@@ -73,7 +73,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, lines: Lines) -> Iterator[St
 
 @pytest.fixture(scope="module")
 def http() -> Iterator[urllib3.PoolManager]:
-    with urllib3.PoolManager(timeout=60, retries=False) as manager:
+    with urllib3.PoolManager(timeout=PATIENCE, retries=False) as manager:
         yield manager
 
 
@@ -203,7 +203,7 @@ def test_a_request_for_which_no_instance_becomes_free_is_throttled(
         assert [line.split()[0] for line in seen.of("enqueue")] == ["holding", "released"]
     seen, gate = Lines(), Gate(tmp_path, "other")
     with tiny_stack(tmp_path, seen, processes=1, patience_s=0.02) as stack:
-        holding = Later(stack.invoke, "enqueue", gate.ask, PATIENCE_S)
+        holding = Later(stack.invoke, "enqueue", gate.ask, PATIENCE)
         seen.wait("enqueue", "holding")
         found = post(http, stack, {})
         assert (found.status, found.json()) == (503, {"message": "Service Unavailable"})
@@ -373,7 +373,7 @@ def test_a_large_text_is_measured_as_it_is_sent(http: urllib3.PoolManager, stack
 
 def test_a_caller_who_waits_for_a_hundred_before_the_body_gets_it(stack: Stack) -> None:
     host, _, port = stack.url.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port)), PATIENCE_S) as caller, caller.makefile("rb") as answers:
+    with socket.create_connection((host, int(port)), PATIENCE) as caller, caller.makefile("rb") as answers:
         headers = (
             f"Host: {host}\r\nContent-Type: application/json\r\nContent-Length: 2\r\nExpect: 100-continue\r\n"
         )
@@ -417,7 +417,7 @@ def test_requests_that_run_may_finish_at_the_end(tmp_path: Path, http: urllib3.P
     url = stack.url
     holding = Later(post, http, stack, gate.ask)
     seen.wait("enqueue", "holding")
-    ending = Later(stack.stop, PATIENCE_S)
+    ending = Later(stack.stop, PATIENCE)
     wait_until(lambda: refused(http, url), "it still takes requests")
     gate.open()
     assert holding.answer().status == 200

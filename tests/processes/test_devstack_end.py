@@ -18,9 +18,9 @@ from osqueue.devstack.instance import Instance, LaunchSpec
 from osqueue.devstack.invocation import Invocation, InvocationResult
 from osqueue.devstack.log import ProcessLog
 from osqueue.devstack.pool import Pool
+from tests.support.patience import PATIENCE
 from tests.support.places import ROOT
 from tests.support.tiny_functions import (
-    PATIENCE_S,
     Gate,
     Lines,
     function,
@@ -51,7 +51,7 @@ def ends(stack: Stack) -> bool:
     """Whether it stops, which must not take the test along where it does not."""
     thread = threading.Thread(target=stack.stop, args=(0,), daemon=True)
     thread.start()
-    thread.join(PATIENCE_S)
+    thread.join(PATIENCE)
     return not thread.is_alive()
 
 
@@ -70,7 +70,7 @@ def test_a_fork_of_the_caller_does_not_hold_the_end_up(tmp_path: Path) -> None:
     said: list[str] = []
     reader = threading.Thread(target=lambda out: said.append(out.readline()), args=[process.stdout])
     reader.start()
-    reader.join(PATIENCE_S)
+    reader.join(PATIENCE)
     ended = said == ["ended\n"]
     process.stdin.close()
     process.wait()
@@ -83,7 +83,7 @@ def test_at_the_end_every_process_hears_sigterm_and_none_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (instance, stack_module):
-        monkeypatch.setattr(module, "TERMINATE_S", PATIENCE_S)
+        monkeypatch.setattr(module, "TERMINATE_S", PATIENCE)
     seen = Lines()
     with tiny_stack(tmp_path, seen) as stack:
         outcomes = [stack.invoke("claim", {"do": "listen"}), stack.invoke("queues", {})]
@@ -95,7 +95,7 @@ def test_at_the_end_every_process_hears_sigterm_and_none_is_left(
 def test_who_ignores_sigterm_between_requests_is_not_left_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "JOIN_S", PATIENCE_S)
+    monkeypatch.setattr(pool, "JOIN_S", PATIENCE)
     with tiny_stack(tmp_path) as stack:
         outcome = stack.invoke("jobs", {"do": "ignore"})
     assert not is_alive(json.loads(outcome.payload)["pid"])
@@ -104,10 +104,10 @@ def test_who_ignores_sigterm_between_requests_is_not_left_either(
 def test_who_ignores_sigterm_in_the_middle_of_a_request_is_killed_like_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "JOIN_S", 2 * PATIENCE_S)
+    monkeypatch.setattr(pool, "JOIN_S", 2 * PATIENCE)
     seen, gate = Lines(), Gate(tmp_path)
     names = ("claim", "jobs")
-    table = [function(name, timeout_s=4 * int(PATIENCE_S)) for name in names]
+    table = [function(name, timeout_s=4 * PATIENCE) for name in names]
     stack = tiny_stack(tmp_path, seen, processes=1, table=table)
     stack.start()
     for name in names:
@@ -164,7 +164,7 @@ def test_what_a_dead_process_was_given_is_answered_although_nobody_will_run_it(t
     owner.close()
     dead.stop()
     dead.start()
-    assert dead.join(PATIENCE_S)
+    assert dead.join(PATIENCE)
     assert invocation.finished
 
 
@@ -183,7 +183,7 @@ def test_a_process_that_was_killed_is_given_nothing_more(tmp_path: Path) -> None
     owner.submit(Invocation(b"{}"))
     assert killed.box.empty()
     assert killed._process is not None
-    killed._process.communicate(timeout=PATIENCE_S)
+    killed._process.communicate(timeout=PATIENCE)
 
 
 # ── A process ────────────────────────────────────────────────────────────────

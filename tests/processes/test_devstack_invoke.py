@@ -15,6 +15,7 @@ from botocore.exceptions import ClientError
 
 from osqueue.devstack import Stack
 from osqueue.errors import Rejected
+from tests.support.patience import PATIENCE
 from tests.support.tiny_functions import Gate, Lines, tiny_stack
 
 
@@ -36,7 +37,7 @@ def client_of(stack: Stack) -> Any:
         region_name="eu-west-1",
         aws_access_key_id="testing",
         aws_secret_access_key="testing",
-        config=Config(retries={"total_max_attempts": 1}, read_timeout=60),
+        config=Config(retries={"total_max_attempts": 1}, read_timeout=PATIENCE),
     )
 
 

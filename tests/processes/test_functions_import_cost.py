@@ -12,6 +12,7 @@ import pytest
 
 from osqueue.contract.functions import FUNCTIONS
 from tests.support.functions_at_work import environment
+from tests.support.patience import PATIENCE
 from tests.support.places import ROOT
 
 POWERTOOLS = ("aws_lambda_powertools.logging", "aws_lambda_powertools.metrics")
@@ -66,7 +67,7 @@ def loaded(*modules: str, handler: str = "", store: str = "file:///nowhere") -> 
         env={**os.environ, **environment(store)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=True,
     )
     return frozenset(json.loads(answer.stdout))

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from osqueue import Queue
+from tests.support.patience import PATIENCE
 
 # Whoever only enqueues, claims and completes must not pay for these: SDKs, terminals, Spark, the event loop, threads,
 # and what only an API needs.
@@ -41,7 +42,7 @@ def modules_loaded_by(*names: str, then: str = "") -> set[str]:
     """Every module in a fresh interpreter after importing ``names``."""
     code = HANDLER.format(names=names, then=then)
     answer = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True
     )
     return set(json.loads(answer.stdout))
 

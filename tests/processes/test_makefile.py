@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 
+from tests.support.patience import PATIENCE
 from tests.support.places import ROOT
 
 CHECKED = ["tests/contract", "tests/simulation", "tests/unit"]
@@ -19,7 +20,7 @@ def commands_of(target: str, *more: str) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     command = ["make", "--dry-run", target, *more]
     ended = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=True
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=True
     )
     return ended.stdout
 

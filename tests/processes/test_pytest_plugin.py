@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.patience import PATIENCE
 from tests.support.places import ROOT
 
 PROGRAM = """
@@ -81,7 +82,9 @@ def test_its_fixtures_are_there_without_any_set_up(tmp_path: Path) -> None:
         "no:xdist",
         str(tmp_path),
     ]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    ended = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "6 passed" in ended.stdout
 

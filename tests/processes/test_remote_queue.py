@@ -22,9 +22,9 @@ from osqueue.client.transports.address import open_transport
 from osqueue.stores.base import PutIfMatch, Refused
 from osqueue.stores.memory import MemoryStore
 from osqueue.worker.loop import Worker
+from tests.support.patience import PATIENCE
 
 FAULTS = "error_rate=0.15&lost_reply_rate=0.15"
-PATIENCE = 60  # seconds that a test waits for what must come
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ class Contended(MemoryStore):
 
 def test_an_enqueue_under_contention_is_still_one_job(api_server: Any) -> None:
     store = Contended()
-    with api_server.api_server(store) as url, Queue.connect(url, "mail", timeout=60) as q:
+    with api_server.api_server(store) as url, Queue.connect(url, "mail", timeout=PATIENCE) as q:
         q.enqueue(0)
         store.busy = 5
         assert q.enqueue(1).status == "queued"

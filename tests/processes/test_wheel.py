@@ -23,6 +23,7 @@ from infra import release
 from osqueue.pipeline.needs import missing
 from tests.pipeline import quick
 from tests.pipeline.past import Archive, job
+from tests.support.patience import PATIENCE
 from tests.support.places import ROOT
 
 REPOSITORY = ("bench", "demo", "functions", "infra", "pipeline", "simulation", "tests")  # not for users
@@ -73,7 +74,7 @@ def run(python: Path, folder: Path, *arguments: str, **variables: str) -> subpro
 
 
 def post(url: str, body: Any) -> Any:
-    answer = urllib3.request("POST", url, json=body, timeout=60, retries=10)
+    answer = urllib3.request("POST", url, json=body, timeout=PATIENCE, retries=10)
     assert answer.status == 200, answer.data
     return answer.json()
 
@@ -142,7 +143,7 @@ def test_where_it_is_installed_the_checkout_cannot_be_reached(installed: Path, t
         "import importlib.util, json, osqueue;"
         f"print(json.dumps([osqueue.__file__, *filter(importlib.util.find_spec, {REPOSITORY!r})]))"
     )
-    out, err = run(installed, tmp_path, "-c", code).communicate(timeout=60)
+    out, err = run(installed, tmp_path, "-c", code).communicate(timeout=PATIENCE)
     (place,) = json.loads(out or "[]")
     assert (Path(place).is_relative_to(installed.parents[1]), err) == (True, "")
 
@@ -169,7 +170,7 @@ def test_spark_reads_a_queue_by_what_the_wheel_brings(installed: Path, tmp_path:
     """
     kept = {name: value for name, value in os.environ.items() if name == "JAVA_HOME"}
     more = {**kept, "SPARK_CONF_DIR": settings(tmp_path), "PYSPARK_PYTHON": str(installed)}
-    out, err = run(installed, tmp_path, "-c", code, **more).communicate(timeout=100)
+    out, err = run(installed, tmp_path, "-c", code, **more).communicate(timeout=PATIENCE)
     assert out == '{"to":"ada"}\n', err
 
 
@@ -178,7 +179,7 @@ def test_the_pipeline_runs_by_what_the_wheel_brings_without_java(installed: Path
     places = [f"file://{tmp_path}/store", f"file://{tmp_path}/tables", "report.html"]
     no_java = {"JAVA_HOME": str(tmp_path)}
     out, err = run(installed, tmp_path, "-m", "osqueue", "pipeline", "run", *places, **no_java).communicate(
-        timeout=100
+        timeout=PATIENCE
     )
     assert json.loads(out)["reported"]["jobs"] == 2, err
     assert err.startswith("engine local: the archive has about 0.0 MB")
@@ -200,9 +201,9 @@ def test_alone_it_serves_a_job_s_life_over_http(installed: Path, tmp_path: Path)
             ended = {"job_id": job, "token": lease["token"], "result": "sent"}
             (done,) = post(f"{queue}/completions", {"completions": [ended]})["completions"]
             assert done["ok"]
-            found = urllib3.request("GET", f"{queue}/jobs/{job}", timeout=60, retries=10).json()
+            found = urllib3.request("GET", f"{queue}/jobs/{job}", timeout=PATIENCE, retries=10).json()
             assert found["state"] == "completed"
             process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 0
+            assert process.wait(PATIENCE) == 0
         finally:
             process.kill()

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from osqueue import Queue
-
-PATIENCE = 60  # seconds that a test waits for what must come
+from tests.support.patience import PATIENCE
 
 SCRIPT = """
 import sys, threading

@@ -23,9 +23,10 @@ import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from tests.support.patience import PATIENCE
+
 HOST = "127.0.0.1"
 THREADS = 64
-START_S_MAX = 60.0
 STOP_S_MAX = 40.0  # by then gunicorn has killed what did not end by itself
 BACKLOG = 2048  # as gunicorn's own
 # Dummies: moto accepts any. Real ones must never reach a test server.
@@ -108,7 +109,7 @@ def start(port: int | None = None) -> tuple[subprocess.Popen[bytes], str]:
             stdin=subprocess.PIPE,
             pass_fds=(listener.fileno(),),
         )
-    deadline = time.monotonic() + START_S_MAX
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise RuntimeError(f"the S3 test server ended at once with code {process.returncode}")
@@ -118,7 +119,7 @@ def start(port: int | None = None) -> tuple[subprocess.Popen[bytes], str]:
         except (urllib.error.URLError, OSError):
             time.sleep(0.05)
     stop(process)
-    raise RuntimeError(f"the S3 test server did not answer within {START_S_MAX:.0f} s")
+    raise RuntimeError(f"the S3 test server did not answer within {PATIENCE} s")
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -143,7 +144,7 @@ def s3_server(port: int | None = None) -> Iterator[str]:
 def create_bucket(endpoint: str, name: str) -> None:
     """Make an empty bucket. Plain HTTP is enough: the server checks no signature."""
     request = urllib.request.Request(f"{endpoint}/{name}", data=b"", method="PUT")  # noqa: S310
-    with urllib.request.urlopen(request, timeout=30):  # noqa: S310
+    with urllib.request.urlopen(request, timeout=PATIENCE):  # noqa: S310
         pass
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from osqueue.contract.functions import FUNCTIONS, FunctionSpec
 from osqueue.devstack import Stack
-
-PATIENCE_S = 30.0
+from tests.support.patience import PATIENCE
 
 HANDLER = """
 import json, os, signal, subprocess, sys, threading
@@ -104,7 +103,7 @@ class Lines:
             return [line for name, line in self.seen if name == who and line.startswith(starts)]
 
         with self._changed:
-            assert self._changed.wait_for(lambda: len(found()) >= count, PATIENCE_S), self.seen
+            assert self._changed.wait_for(lambda: len(found()) >= count, PATIENCE), self.seen
             return found()
 
 
@@ -128,7 +127,7 @@ def tiny_stack(folder: Path, lines: Lines | None = None, **more: Any) -> Stack:
     """A stack over tiny functions."""
     functions = more.pop("functions", None) or lay_out(folder / "functions")
     more.setdefault("schedule_seconds", 0)
-    more.setdefault("patience_s", PATIENCE_S)
+    more.setdefault("patience_s", PATIENCE)
     return Stack(f"file://{folder}/store", functions=functions, on_line=lines, **more)
 
 
@@ -147,7 +146,7 @@ def is_alive(pid: int) -> bool:
 
 def wait_until(condition: Callable[[], bool], why: str) -> None:
     """For what tells nobody when it happens: another process's state."""
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < until, why
         time.sleep(0.005)

@@ -17,8 +17,7 @@ from osqueue.cli import output
 from osqueue.cli.app import app
 from osqueue.stores.base import Failed, PutIfAbsent, PutIfMatch, StoreReply, StoreRequest
 from osqueue.stores.counting import CountingStore
-
-PATIENCE = 30  # seconds that a test waits for what must come
+from tests.support.patience import PATIENCE
 
 Run = Callable[..., Result]
 

@@ -15,8 +15,7 @@ from osqueue.commit import async_group, event_queue
 from osqueue.commit.async_group import AsyncEventQueue
 from osqueue.commit.event_queue import EventQueue
 from osqueue.worker import loop
-
-PATIENCE_SECONDS = 20
+from tests.support.patience import PATIENCE
 
 
 class Slow:
@@ -32,7 +31,7 @@ class Slow:
         self.told.extend(events)
         self.tellers.append(threading.get_ident())
         self.busy.set()
-        assert self.go_on.wait(PATIENCE_SECONDS)
+        assert self.go_on.wait(PATIENCE)
 
 
 def deliver(box: EventQueue) -> threading.Thread:
@@ -46,13 +45,13 @@ def test_what_is_added_meanwhile_is_told_by_who_is_telling(machine: Any) -> None
     box = EventQueue(slow.tell, machine)
     box.put([1])  # type: ignore[list-item]
     teller = deliver(box)
-    assert slow.busy.wait(PATIENCE_SECONDS)
+    assert slow.busy.wait(PATIENCE)
     for at in range(2, 6):
         box.put([at])  # type: ignore[list-item]
         box.deliver()  # returns at once
     assert slow.told == [1]
     slow.go_on.set()
-    teller.join(PATIENCE_SECONDS)
+    teller.join(PATIENCE)
     assert slow.told == [1, 2, 3, 4, 5]
     assert len(set(slow.tellers)) == 1
 
@@ -60,20 +59,20 @@ def test_what_is_added_meanwhile_is_told_by_who_is_telling(machine: Any) -> None
 def test_whoever_adds_too_much_waits_for_the_listener_and_takes_over(
     machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_queue, "ROOM_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(event_queue, "ROOM_SECONDS", PATIENCE)
     slow = Slow()
     box = EventQueue(slow.tell, machine)
     box.put([0])  # type: ignore[list-item]
     first = deliver(box)
-    assert slow.busy.wait(PATIENCE_SECONDS)
+    assert slow.busy.wait(PATIENCE)
     for at in range(event_queue.WAITING_MAX + 1):
         box.put([at + 1])  # type: ignore[list-item]
     second = deliver(box)
     while not box._standing:
         time.sleep(0.001)
     slow.go_on.set()
-    first.join(PATIENCE_SECONDS)
-    second.join(PATIENCE_SECONDS)
+    first.join(PATIENCE)
+    second.join(PATIENCE)
     assert slow.told == list(range(event_queue.WAITING_MAX + 2))
     assert len(set(slow.tellers)) == 2
 
@@ -86,13 +85,13 @@ def test_a_listener_that_never_ends_holds_up_nobody_for_ever(
     box = EventQueue(slow.tell, machine)
     box.put([0])  # type: ignore[list-item]
     first = deliver(box)
-    assert slow.busy.wait(PATIENCE_SECONDS)
+    assert slow.busy.wait(PATIENCE)
     for at in range(event_queue.WAITING_MAX + 1):
         box.put([at])  # type: ignore[list-item]
         box.deliver()
     assert slow.told == [0]
     slow.go_on.set()
-    first.join(PATIENCE_SECONDS)
+    first.join(PATIENCE)
 
 
 def test_whoever_gives_up_waiting_as_the_listener_ends_tells_the_rest(
@@ -105,7 +104,7 @@ def test_whoever_gives_up_waiting_as_the_listener_ends_tells_the_rest(
     box = EventQueue(slow.tell, machine)
     box.put([0])  # type: ignore[list-item]
     threads = [deliver(box)]
-    assert slow.busy.wait(PATIENCE_SECONDS)
+    assert slow.busy.wait(PATIENCE)
     for at in range(1, 4):
         box.put([at])  # type: ignore[list-item]
     threads.append(deliver(box))
@@ -115,7 +114,7 @@ def test_whoever_gives_up_waiting_as_the_listener_ends_tells_the_rest(
         slow.go_on.set()
         time.sleep(2 * event_queue.ROOM_SECONDS)
     for thread in threads:
-        thread.join(PATIENCE_SECONDS)
+        thread.join(PATIENCE)
     assert slow.told == [0, 1, 2, 3]
 
 
@@ -193,7 +192,7 @@ def test_tasks_wait_a_moment_for_a_listener_that_is_slower_than_they(
             await box.room()
         assert told == []
         go_on.set()
-        monkeypatch.setattr(async_group, "ROOM_SECONDS", PATIENCE_SECONDS)
+        monkeypatch.setattr(async_group, "ROOM_SECONDS", PATIENCE)
         await box.room()
 
     asyncio.run(run())
@@ -214,7 +213,7 @@ class SlowSink:
         if self.go_on is None:
             time.sleep(0.01)
         else:
-            self.go_on.wait(PATIENCE_SECONDS)
+            self.go_on.wait(PATIENCE)
         self.told += [event.name for event in events]
 
 
@@ -253,7 +252,7 @@ def test_what_a_sink_was_too_slow_to_be_told_is_counted() -> None:
 
 
 def test_a_workers_end_has_told_its_slow_sinks_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "GIVE_BACK_SECONDS_MAX", PATIENCE_SECONDS)
+    monkeypatch.setattr(loop, "GIVE_BACK_SECONDS_MAX", PATIENCE)
     sink = SlowSink()
     q: AsyncQueue[Any] = AsyncQueue.connect("memory://", "mail", sinks=[sink])
     q.handler(lambda job: None)
@@ -281,7 +280,7 @@ class Gated:
     def send(self, events: Sequence[Any]) -> None:
         now, most = self.at_once
         self.at_once = [now + 1, max(most, now + 1)]
-        assert self.go_on.wait(PATIENCE_SECONDS)
+        assert self.go_on.wait(PATIENCE)
         self.told += [event.name for event in events]
         self.at_once[0] -= 1
 
@@ -332,7 +331,7 @@ def test_a_program_that_ends_under_its_worker_calls_no_sink_twice_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its loop cancels every task, and then the worker gives its job back, which is told as well."""
-    monkeypatch.setattr(loop, "GIVE_BACK_SECONDS_MAX", PATIENCE_SECONDS)
+    monkeypatch.setattr(loop, "GIVE_BACK_SECONDS_MAX", PATIENCE)
     sink = Gated()
 
     async def run() -> None:
@@ -342,7 +341,7 @@ def test_a_program_that_ends_under_its_worker_calls_no_sink_twice_at_once(
         @q.handler
         async def send(job: Any) -> None:
             started.set()
-            await asyncio.sleep(PATIENCE_SECONDS)
+            await asyncio.sleep(PATIENCE)
 
         await q.enqueue(0)
         work = asyncio.create_task(q.run(signals=False))
@@ -366,7 +365,7 @@ def test_whoever_waits_for_the_listeners_waits_for_what_is_there_already(machine
         box = AsyncEventQueue(tell, machine)
         box.put([0])  # type: ignore[list-item]
         box.put([1])  # type: ignore[list-item]
-        waiting = asyncio.create_task(box.told(PATIENCE_SECONDS))
+        waiting = asyncio.create_task(box.told(PATIENCE))
         for at in range(2):
             await asyncio.sleep(0)
             assert not waiting.done()
@@ -410,7 +409,7 @@ def test_what_is_no_exception_goes_through_from_a_slow_sink_and_the_next_are_tol
 
         def send(self, events: Sequence[Any]) -> None:
             self.told += 1
-            assert self.go_on.wait(PATIENCE_SECONDS)
+            assert self.go_on.wait(PATIENCE)
             if self.told == 1:
                 raise SystemExit(3)
 
@@ -421,7 +420,7 @@ def test_what_is_no_exception_goes_through_from_a_slow_sink_and_the_next_are_tol
         for at in range(2):
             await q.enqueue(at)
         sink.go_on.set()
-        await asyncio.sleep(PATIENCE_SECONDS)
+        await asyncio.sleep(PATIENCE)
 
     with pytest.raises(SystemExit, match="3"):
         asyncio.run(run())

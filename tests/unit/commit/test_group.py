@@ -17,8 +17,8 @@ from osqueue.stores.base import Get, Put, PutIfAbsent, PutIfMatch, StoreReply, S
 from osqueue.stores.faulty import FaultyStore
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
+from tests.support.patience import PATIENCE
 
-PATIENCE_SECONDS = 60  # how long a test waits for what must happen
 HEAD = root_of("mail", 0) + "head"
 
 
@@ -48,7 +48,7 @@ class Gate(WrappedStore):
         try:
             if not self.open:
                 self.arrived.release()
-                assert self.passage.acquire(timeout=PATIENCE_SECONDS)
+                assert self.passage.acquire(timeout=PATIENCE)
             reply = self.inner.perform(request)
             self.after()
             return reply
@@ -96,15 +96,15 @@ class Rig:
     def lead(self, work: Callable[[], Any]) -> Any:
         """Start somebody, and wait until its swap is at the gate."""
         future = self.pool.submit(work)
-        assert self.waiting.joined.acquire(timeout=PATIENCE_SECONDS)
-        assert self.gate.arrived.acquire(timeout=PATIENCE_SECONDS)
+        assert self.waiting.joined.acquire(timeout=PATIENCE)
+        assert self.gate.arrived.acquire(timeout=PATIENCE)
         return future
 
     def join(self, *works: Callable[[], Any]) -> list[Any]:
         """Start others, and wait until all of them wait for the next flight."""
         futures = [self.pool.submit(work) for work in works]
         for _ in works:
-            assert self.waiting.joined.acquire(timeout=PATIENCE_SECONDS)
+            assert self.waiting.joined.acquire(timeout=PATIENCE)
         return futures
 
 
@@ -117,7 +117,7 @@ def rig(machine: Any) -> Any:
 
 
 def results(futures: list[Any]) -> list[Any]:
-    return [future.result(PATIENCE_SECONDS) for future in futures]
+    return [future.result(PATIENCE) for future in futures]
 
 
 # ── Threads ──────────────────────────────────────────────────────────────────
@@ -162,7 +162,7 @@ def test_an_error_reaches_every_rider_and_the_next_call_is_fine(rig: Rig) -> Non
     rig.gate.pass_all()
     for future in (leader, *waiters):
         with pytest.raises(Damaged):
-            future.result(PATIENCE_SECONDS)
+            future.result(PATIENCE)
     store.perform(Put(HEAD, body))
     assert rig.q.enqueue("again").status == "queued"
 
@@ -177,7 +177,7 @@ def test_an_interrupted_leader_hands_its_flight_to_a_rider(rig: Rig) -> None:
     rig.gate.after = interrupt
     rig.gate.pass_all()
     with pytest.raises(KeyboardInterrupt):
-        leader.result(PATIENCE_SECONDS)
+        leader.result(PATIENCE)
     assert [done.status for done in results(waiters)] == ["queued", "queued"]
     assert sorted(lease.payload for lease in rig.q.claim(9)) == ["another", "first", "leader", "rider"]
 
@@ -230,8 +230,8 @@ def test_a_leader_that_is_interrupted_before_it_takes_off_leaves_the_flight_to_t
     waiters = rig.join(*[lambda: rig.q.enqueue("rider")] * 3)
     monkeypatch.setattr(group, "CommitBatch", Interrupting)
     rig.gate.pass_all()
-    leader.result(PATIENCE_SECONDS)
-    ends = [future.exception(PATIENCE_SECONDS) for future in waiters]
+    leader.result(PATIENCE)
+    ends = [future.exception(PATIENCE) for future in waiters]
     assert [type(end) for end in ends if end] == [KeyboardInterrupt]
     assert rig.q.stats()["queued"] == 4  # with the first and the leader's
 
@@ -248,8 +248,8 @@ def test_riders_of_a_flight_that_was_interrupted_inside_the_protocol_are_told(ri
 
     machine.bits = interrupt  # type: ignore[method-assign]
     rig.gate.pass_all()
-    leader.result(PATIENCE_SECONDS)
-    ends = [future.exception(PATIENCE_SECONDS) for future in waiters]
+    leader.result(PATIENCE)
+    ends = [future.exception(PATIENCE) for future in waiters]
     assert sum(isinstance(end, KeyboardInterrupt) for end in ends) == 1
     assert all(end is None or isinstance(end, KeyboardInterrupt | Unavailable) for end in ends)
     assert rig.q.enqueue("afterwards").status == "queued"
@@ -287,7 +287,7 @@ def test_a_fork_child_with_coroutines_does_not_wait_for_the_parents_flight(machi
         return tasks
 
     async def child() -> list[Any]:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE):
             await q.enqueue("child's")
             return [lease.payload for lease in await q.claim(9)]
 
@@ -385,7 +385,7 @@ def test_a_call_that_tidies_up_while_everything_is_cancelled_is_flown(machine: A
         for task in asyncio.all_tasks() - {asyncio.current_task()}:  # as asyncio.run does at its end
             task.cancel()
         gate.open = True
-        await asyncio.wait_for(lease.release(), PATIENCE_SECONDS)
+        await asyncio.wait_for(lease.release(), PATIENCE)
         assert other.cancelled()
 
     asyncio.run(run())
@@ -401,7 +401,7 @@ def test_a_claim_cancelled_while_it_reads_payloads_gives_its_leases_back(machine
         async def perform_async(self, request: StoreRequest) -> StoreReply:
             if isinstance(request, Get) and "/bodies/" in request.key and not self.reading.is_set():
                 self.reading.set()
-                await asyncio.sleep(PATIENCE_SECONDS)
+                await asyncio.sleep(PATIENCE)
             return self.inner.perform(request)
 
     async def run() -> Any:

@@ -25,8 +25,8 @@ from osqueue.objects.layout import root_of
 from osqueue.stores.base import Get, PassTurn, PutIfMatch, StoreReply, StoreRequest, TakeTurn, Turn
 from osqueue.stores.file import FileStore
 from osqueue.stores.memory import MemoryStore
+from tests.support.patience import PATIENCE
 
-PATIENCE_SECONDS = 60
 SWITCHED_OFF = "with self._lock"  # where a lock is let go of, Python handles no signal
 
 
@@ -183,7 +183,7 @@ def test_riders_of_an_interrupted_flight_are_flown_on_when_its_heir_leaves_too(
 
     def hold() -> None:
         in_the_air.set()
-        assert go_on.wait(PATIENCE_SECONDS)
+        assert go_on.wait(PATIENCE)
         store.once(interrupt)  # who flies next
 
     def flown(self: Any, leader: Any) -> None:
@@ -197,13 +197,13 @@ def test_riders_of_an_interrupted_flight_are_flown_on_when_its_heir_leaves_too(
     store.once(hold)
     with ThreadPoolExecutor(4) as pool:
         first = pool.submit(q.enqueue, "a")
-        assert in_the_air.wait(PATIENCE_SECONDS)
+        assert in_the_air.wait(PATIENCE)
         others = [pool.submit(q.enqueue, name) for name in "bcd"]
         while len(waiting) < 3:
             threading.Event().wait(0.001)
         go_on.set()
-        assert first.result(PATIENCE_SECONDS).status == "queued"
-        ended = [each.exception(PATIENCE_SECONDS) for each in others]
+        assert first.result(PATIENCE).status == "queued"
+        ended = [each.exception(PATIENCE) for each in others]
     assert [type(each) for each in ended].count(KeyboardInterrupt) == 2
     assert ended.count(None) == 1
 

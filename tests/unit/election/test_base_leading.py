@@ -19,9 +19,9 @@ from osqueue.election.blocking import Election
 from osqueue.stores.base import Failed, Found, Get, Put, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
+from tests.support.patience import PATIENCE
 
 KEY = "elections/reports"
-PATIENCE_S = 60.0  # that a test waits for what must come
 QUICK = {"heartbeat": 0.002, "stale_after": 60}
 FAILED = Failed(Unavailable("no answer"))
 
@@ -50,14 +50,14 @@ def record(store: Breakable) -> ElectionRecord:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, "it did not come"
         time.sleep(0.001)
 
 
 async def until_async(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, "it did not come"
         await asyncio.sleep(0.001)

@@ -14,8 +14,7 @@ from osqueue.commit.group import CommitWaiter
 from osqueue.core.job_ops import ClaimJobs
 from osqueue.operations.head_board import HeadWaiter, Pace
 from osqueue.stores.memory import MemoryStore
-
-PATIENCE_SECONDS = 60
+from tests.support.patience import PATIENCE
 
 
 def test_a_call_that_asks_again_and_again_keeps_nothing_of_what_brought_no_lease(machine: Any) -> None:
@@ -34,7 +33,7 @@ def test_a_call_that_asks_again_and_again_keeps_nothing_of_what_brought_no_lease
             yield Submit(0, (ClaimJobs(1, "w", 30_000),))
             yield Submit(0, ())
             kept.append(waiters() - before)
-            yield AwaitNews(HeadWaiter(Pace(1, 1)), PATIENCE_SECONDS)
+            yield AwaitNews(HeadWaiter(Pace(1, 1)), PATIENCE)
 
         kept: list[int] = []
         asking = asyncio.create_task(q._run(flow()))

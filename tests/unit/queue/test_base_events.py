@@ -11,8 +11,7 @@ import pytest
 
 from osqueue import AsyncQueue, Queue, Rejected
 from osqueue.events import CallbackSink, Event
-
-PATIENCE = 60  # seconds that a test waits for what must come
+from tests.support.patience import PATIENCE
 
 
 def test_a_queue_tells_its_callbacks_and_sinks_and_counts() -> None:

@@ -11,8 +11,7 @@ import pytest
 from osqueue import AsyncQueue, Queue, Rejected
 from osqueue.events import Event
 from osqueue.stores.memory import MemoryStore
-
-PATIENCE = 60  # seconds that a test waits for what must come
+from tests.support.patience import PATIENCE
 
 
 @pytest.fixture

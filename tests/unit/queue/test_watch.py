@@ -10,8 +10,7 @@ import pytest
 
 from osqueue import AsyncQueue, Job, NotFound, Queue, Rejected, WorkerJob
 from osqueue.stores.memory import MemoryStore
-
-PATIENCE = 60  # seconds that a test waits for what must come
+from tests.support.patience import PATIENCE
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from osqueue.clock import Machine
 from osqueue.stores import file_turns
 from osqueue.stores.base import Answered, PassTurn, Refused, TakeTurn, Turn
 from osqueue.stores.file import FileStore
+from tests.support.patience import PATIENCE
 
 KEY = "queue/0/head"
 PATIENT = 60.0  # seconds; nobody here waits for so long
@@ -214,7 +215,7 @@ def test_nobody_is_forgotten_however_they_come_and_go(store: FileStore, threads:
             served[at] += 1
 
     for each in [threads.submit(work, at) for at in range(len(served))]:
-        each.result(timeout=50)
+        each.result(timeout=PATIENCE)
     assert served == [150] * len(served)
 
 

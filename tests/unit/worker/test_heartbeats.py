@@ -22,8 +22,8 @@ from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 from osqueue.worker import loop
 from osqueue.worker.loop import Worker
+from tests.support.patience import PATIENCE
 
-PATIENCE = 60  # seconds that a test waits for what must come
 SHORT = 1.0  # seconds: the shortest lease there is
 
 Result = TypeVar("Result")

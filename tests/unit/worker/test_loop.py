@@ -18,8 +18,7 @@ from osqueue.worker import run_worker
 from osqueue.worker.loop import Worker
 from osqueue.worker.outcomes import RunAborted, RunCompleted, RunFailed, RunReleased
 from osqueue.worker.reporter import WorkerReporter, resulting_state
-
-PATIENCE = 60  # seconds that a test waits for what must come
+from tests.support.patience import PATIENCE
 
 
 @pytest.fixture

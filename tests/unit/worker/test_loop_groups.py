@@ -9,8 +9,7 @@ import pytest
 
 from osqueue import Queue, WorkerJob
 from osqueue.worker.loop import Worker
-
-PATIENCE = 60  # seconds that a test waits for what must come
+from tests.support.patience import PATIENCE
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ import pytest
 
 from osqueue import AsyncQueue, Queue, Timeout, WorkerJob
 from osqueue.worker import in_hand
-
-PATIENCE = 60  # seconds that a test waits for what must come
+from tests.support.patience import PATIENCE
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from typing import Any
 from osqueue import AsyncQueue
 from osqueue.worker import Signal
 from osqueue.worker.loop import Worker
-
-PATIENCE = 60  # seconds that a test waits for what must come
+from tests.support.patience import PATIENCE
 
 
 def test_a_signal_stops_every_worker_of_a_loop() -> None:
