@@ -222,7 +222,9 @@ class Client(Program):
         for lease in leases:
             roll = self.dice.random()
             held = (LeaseRef(lease.job.key, lease.token),)
-            if roll < 0.7:
+            if self.throttles and self.dice.random() < self.throttles:
+                ops.append(ReleaseJobs(held, 0, **self._throttle()))
+            elif roll < 0.7:
                 secret = secret_of(lease.job.key).decode() if self.secrets else ""
                 result = json.encode(lease.token + secret + "x" * self.dice.choice((0, 150)))
                 done.append(

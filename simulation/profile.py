@@ -307,6 +307,12 @@ PROFILES = {
             clients=Clients(producers=5, workers=5, operators=3, time_limits=0.6, pause_seconds=1.0),
         ),
         Profile(
+            "throttles",  # workers are told to come later, and tell the others
+            limits=TIGHT,
+            faults=ROUGH,
+            clients=Clients(workers=6, operators=2, time_limits=0.1, throttles=0.5, pause_seconds=0.5),
+        ),
+        Profile(
             "schedules",  # jobs are made at ticks by whoever commits, while their schedules come, change and go
             limits=TIGHT | {"TICK_LATE_MS": 4_000, "TICKS_MADE_MAX": 5, "SCHEDULE_INLINE_BYTES_MAX": 20},
             faults=ROUGH,

@@ -80,6 +80,7 @@ class Program:
         self.dice = source(world.seed, "client", name)
         self.produces = False  # the run lasts until every producer is done
         self.time_limits = 0.0  # share of its jobs that have some
+        self.throttles = 0.0  # share of its leases that it gives back with a word on others
         self.uniques = 0.0  # share of its calls under ids that say how they are kept unique
         self.groups = 0  # of most of its jobs
         self.follows = 0.0  # share of its jobs that others follow, or that are of a batch

@@ -265,6 +265,7 @@ class Run:
                 client = self.client(f"{role}{at}")
                 client.produces = role in producing
                 client.time_limits = clients.time_limits
+                client.throttles = clients.throttles
                 client.uniques = clients.uniques
                 client.invariants.stories.rules = bool(clients.uniques)
                 client.kinds = self.kinds

@@ -47,6 +47,7 @@ SEEDS = [
     ("follows", 2),
     ("kinds", 1),
     ("kinds", 3),
+    ("throttles", 1),
     ("groups", 1),
     ("groups", 3),
 ]
