@@ -325,6 +325,8 @@ class Client(Program):
     def _change_of_groups(self) -> ChangeSettings:
         """Other rates of all groups, or of one."""
         dice = self.dice
+        if self.fair and dice.random() < 0.7:
+            return ChangeSettings(fair=dice.random() < 0.8, group_running=dice.choice((0, 0, 0, 2, 3)))
         if dice.random() < 0.5:
             rate = dice.choice(((1, 2_000), (3, 1_000), (1, 20_000), (0, 0)))
             return ChangeSettings(group_rate=rate, group_burst=dice.choice((0, 1, 3)))

@@ -104,6 +104,7 @@ class Clients(Struct, frozen=True):
     uniques: float = 0.0  # share of callers' enqueues that say how their id is kept unique
     kinds: int = 2  # of jobs
     groups: int = 0  # of most of them; 0: of none
+    fair: bool = False  # operators let groups share alike, and take that back
     follows: float = 0.0  # share of jobs that others follow, or that are of a batch
     time_limits: float = 0.0  # share of jobs that may not run for long, or have to start soon
     throttles: float = 0.0  # share of held jobs that are given back with a word on others like them

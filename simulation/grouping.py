@@ -8,6 +8,7 @@ from random import Random
 from osqueue.core.groups import HOLD, is_ordered
 from osqueue.core.state import FAILING, PROCESSING, State
 
+from . import fairness
 from .ledger import RecordedReduction, Violation
 from .places import JobPlace
 
@@ -22,11 +23,15 @@ def check(before: State | None, state: State, batch: RecordedReduction, found: d
     """A commit was made; ``found`` are the places of all jobs after it."""
     if before is None:
         return
-    running = Counter([lease.job.group for lease in state.leases.values() if lease.job.group])
+    fairness.check(before, state, batch, found)
+    ran, running = (
+        Counter([lease.job.group for lease in each.leases.values() if lease.job.group])
+        for each in (before, state)
+    )
     for group, count in running.items():
         bounds = [each.settings.group_running_of(group) for each in (before, state)]
         most = max(bounds) if all(bounds) else 0
-        if most and count > most:
+        if most and count > max(most, ran[group]):  # whoever lowers a limit stops nothing
             raise Violation(f"{count} jobs of group {group!r} run, and {most} may")
     if state.settings.group_on_failure != HOLD:
         return

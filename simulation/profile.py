@@ -336,6 +336,16 @@ PROFILES = {
             ),
         ),
         Profile(
+            "fair",  # groups share alike, few or many of them, and more than are remembered to have had a turn
+            limits=TIGHT
+            | {"LANES_MAX": 2, "LABELS_BYTES_MAX": 300, "LABELS_OF_A_SPAN_BYTES_MAX": 140}
+            | {"LEASES_BYTES_MAX": 6_000, "GROUPS_SERVED_MAX": 2},
+            faults=ROUGH,
+            clients=Clients(
+                groups=6, fair=True, producers=6, workers=5, bulk=2, operators=4, pause_seconds=0.7
+            ),
+        ),
+        Profile(
             "follows",  # jobs follow others, and whole batches, while workers die, redrive and cancel
             limits=TIGHT | {"BATCHES_BYTES_MAX": 700, "BATCH_KEPT_MS": 60_000},
             faults=ROUGH,

@@ -83,6 +83,7 @@ class Program:
         self.throttles = 0.0  # share of its leases that it gives back with a word on others
         self.uniques = 0.0  # share of its calls under ids that say how they are kept unique
         self.groups = 0  # of most of its jobs
+        self.fair = False  # it lets groups share alike
         self.follows = 0.0  # share of its jobs that others follow, or that are of a batch
         self.kinds: tuple[str, ...] = KINDS  # of its jobs; the first one has no name
         self.secrets = False  # do results and errors tell what a purge has to erase?

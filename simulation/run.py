@@ -270,6 +270,7 @@ class Run:
                 client.invariants.stories.rules = bool(clients.uniques)
                 client.kinds = self.kinds
                 client.groups = clients.groups
+                client.fair = clients.fair
                 client.follows = clients.follows
                 self.start(client, program, newer=newer)
         for shard in range(1, clients.shards):

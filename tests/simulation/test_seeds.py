@@ -50,6 +50,8 @@ SEEDS = [
     ("throttles", 1),
     ("groups", 1),
     ("groups", 3),
+    ("fair", 0),
+    ("fair", 3),
 ]
 
 

@@ -237,3 +237,20 @@ def test_each_kind_is_first_in_first_out_whatever_is_asked_for(
         dice.choice((enqueue, enqueue, attach, claim, claim, claim, end, cancel))()
     finish(shard, tuple(held))
     assert sorted(take_all(shard)) == sorted(key for each in queues.values() for key in each)
+
+
+@pytest.mark.usefixtures("small")
+def test_claims_of_a_common_kind_do_not_read_again_what_others_have_passed(shard: Shard) -> None:
+    """Most workers name the kinds that they have handlers for."""
+    for _ in range(4):
+        kinds = ["rare" if at == 7 else "common" for at in range(100)]
+        shard.apply(EnqueueJobs(tuple([shard.new(group="g", kind=kind) for kind in kinds])))
+    shard.apply(ChangeSettings(group_running=0))
+    most = 0
+    while leases := shard.claim(3, ("common",)):
+        before = shard.reads
+        finish(shard, leases)
+        finish(shard, shard.claim(3, ("common",)))
+        most = max(most, shard.reads - before)
+    assert most <= 8, most
+    assert len(take_all(shard)) == 4

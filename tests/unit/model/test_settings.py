@@ -38,6 +38,7 @@ OTHER: dict[str, Any] = {
     "dead_ttl": 3600.0,
     "archive_payloads": True,
     "ageing": 60.0,
+    "fair": True,
     "max_running": 3,
     "rate": [100, 60.0],
     "burst": 4,

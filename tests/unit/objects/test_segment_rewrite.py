@@ -12,7 +12,7 @@ from osqueue import Queue, limits
 from osqueue.core.deletion_vectors import DeletionVector, decode_vector, encode_vector
 from osqueue.core.job_ops import CancelJob, ClaimJobs
 from osqueue.core.ops import Code
-from osqueue.core.queue_ops import RaiseGcFloor, ReplaceSpan
+from osqueue.core.queue_ops import ChangeSettings, RaiseGcFloor, ReplaceSpan
 from osqueue.core.state import Span, State
 from osqueue.errors import Damaged
 from osqueue.model.keys import job_id
@@ -341,3 +341,27 @@ def test_cancelling_one_job_costs_the_same_at_any_depth(machine: Any, jobs: int)
     assert requests <= REQUESTS_MAX
     assert read <= READ_BYTES_MAX
     assert written <= WRITTEN_BYTES_MAX
+
+
+def test_what_the_same_commit_takes_out_of_a_segment_is_settled_after_it(small: None, shard: Any) -> None:
+    """A claim took a job out of the middle, which the vector that somebody wrote meanwhile does not tell of."""
+    with limited(SMALL | {"LANES_MAX": 1}):
+        keys = [
+            shard.enqueue(1, group=f"g{at % 7}", kind="rare" if at % 5 == 4 else "other")[0]
+            for at in range(60)
+        ]
+        doomed = next(
+            job.key
+            for span in shard.state.lanes[0].backlog.spans
+            for job in shard.inside(span)
+            if job.kind == "other"
+        )
+        assert cancel(shard, doomed) == Code.CANCELLED
+        ops = settle(shard)
+        shard.apply(ChangeSettings(group_running=0))
+        claimed, settled = shard.apply(ClaimJobs(40, "ada", 60_000, ("rare",)), *ops)
+        assert claimed.leases
+        assert settled.runs == ((Code.RETRY, 1),)
+        (settled,) = shard.apply(*settle(shard))
+        assert settled.runs == ((Code.OK, 1),)
+        assert sorted(shard.drain() + [lease.job.key for lease in claimed.leases] + [doomed]) == sorted(keys)

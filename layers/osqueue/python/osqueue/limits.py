@@ -84,6 +84,7 @@ EVENTS_BYTES_MAX = 16 * KB  # the newest transitions, while somebody listens
 EVENTS_OF_A_COMMIT_BYTES_MAX = 96 * KB  # beyond it those of one commit are recorded without clients' words
 SCHEDULES_BYTES_MAX = 16 * KB  # about a hundred schedules
 SCHEDULE_INLINE_BYTES_MAX = 256  # a schedule's payload up to this size lives in its row
+GROUPS_SERVED_MAX = 64  # groups of which a fair shard remembers that they had their turn, of 10 bytes each
 GROUP_DEBTS_MAX = 1_000  # groups of a shard that owe starts to their rate, of 20 bytes each
 GROUP_SETTINGS_MAX = 200  # groups of a shard with settings of their own
 FOLLOW_UPS_MAX = 8  # of one job

@@ -31,6 +31,7 @@ from .queue_ops import (
     ReplaceSpan,
     RunTimers,
 )
+from .rows import NO_ROUND
 from .settings import KindSettings
 from .state import (
     ARCHIVE_ONLY,
@@ -166,11 +167,11 @@ def replace_span(draft: Draft, op: ReplaceSpan) -> Outcome:
 
 
 def _find(draft: Draft, name: str) -> tuple[Span, Callable[[Span | None], None]] | None:
-    """A span of waiting jobs, and what puts another in its place."""
+    """A span of waiting jobs, and what puts another in its place; not one out of which this commit takes jobs."""
     for lane in draft.lanes.values():
         for at, span in enumerate(lane.spans):
             if span.name == name:
-                return span, partial(lane.exchange, at)
+                return None if lane.is_taken_from(name) else (span, partial(lane.exchange, at))
     for at, span in enumerate(draft.delayed_spans):
         if span.name == name:
             return span, partial(draft.exchange_delayed, at)
@@ -285,6 +286,7 @@ def configure(draft: Draft, op: ChangeSettings) -> Outcome:
     if settings != draft.settings or not draft.state.seq:  # whoever configures a new queue makes it
         draft.starts = rates.reconfigured(draft.starts, draft.settings, settings, draft.now)
         draft.settings = settings
+        draft.round = draft.round if settings.fair else NO_ROUND
         draft.changed = True
     return outcome([Code.OK])
 

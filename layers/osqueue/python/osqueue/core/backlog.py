@@ -294,6 +294,10 @@ class BacklogDraft:
         self._changed = True
         self.spans[at : at + 1] = inherited(inside, self.spans[at])
 
+    def is_taken_from(self, name: str) -> bool:
+        """Have jobs been taken out of the middle of this segment that its deletion vector does not tell of yet?"""
+        return False
+
     def deleted_from(self, span: Span, blocks: Blocks) -> DeletionVector | None:
         """Which jobs of a segment are not to come."""
         return deleted_from(span, blocks)

@@ -12,13 +12,15 @@ from .. import limits
 from .ageing import turn_of
 from .backlog import BacklogDraft, NeededRange, needs_for
 from .draft import Draft
+from .fairness import FairSearch, FairShare
 from .gate import Closed, Gate, gate_of
 from .groups import Groups
 from .job_ops import ClaimJobs
 from .labels import group_digest, groups_told, holds_kind, may_hold
 from .mixed import MixedDraft, Wanted
 from .ops import Request
-from .state import MIXED, NO_STARTS, Lane, Starts, State
+from .rows import Round
+from .state import MIXED, NO_STARTS, JobRecord, Lane, Starts, State
 from .weights import LEASE_WEIGHT_MIN
 
 BARREN = "barren"  # a mixed lane has nothing that is wanted
@@ -35,7 +37,9 @@ class ClaimSearch:
         self._gate = gate
         self._groups: Groups | None = None
         self._count = count
-        self._wanted: dict[frozenset[str], Wanted] = {}  # by the kinds that are closed
+        self._wanted: dict[tuple[frozenset[str], int, int], Wanted] = {}  # the last one
+        self._share: FairShare | None = None
+        self._fair: dict[int, FairSearch] = {}  # by the priorities of mixed lanes
         self._barren: dict[
             int, frozenset[str]
         ] = {}  # priorities whose mixed lane has nothing while these are closed
@@ -46,6 +50,22 @@ class ClaimSearch:
         if self._groups is None:
             self._groups = _groups_of(self._draft, self._draft.now)
         return self._groups
+
+    def charge(self, job: JobRecord) -> None:
+        """A job out of a mixed lane has started."""
+        self.groups.charge(job)
+        if self._share is not None and job.group:
+            self._share.take(group_digest(job.group))
+
+    def _fair_search(self, priority: int) -> FairSearch | None:
+        """How the mixed lane of a priority is searched where groups share alike."""
+        draft = self._draft
+        if not draft.settings.fair:
+            return None
+        if self._share is None:
+            running = [lease.job.group for lease in draft.leases.values() if lease.job.group]
+            self._share = FairShare(running, draft.round)
+        return self._fair.setdefault(priority, FairSearch(self._share))
 
     def next_lane(self) -> tuple[BacklogDraft | None, bool]:
         """The lane of the next job, which is ready in it; among kinds of one priority, the one whose job came first.
@@ -83,12 +103,15 @@ class ClaimSearch:
     def _search(self, priority: int, lane: MixedDraft) -> str | None:
         """Bring the first wanted job of a mixed lane to its front; None: something has to be read for it."""
         draft, closed = self._draft, self._closed(priority)
-        wanted = self._wanted.get(closed)
-        if wanted is None:
-            wanted = Wanted(self._kinds, closed, self.groups, self._count)
-            self._wanted = {closed: wanted}
         room = limits.READY_BYTES_MAX - sum([lane.ready_bytes for lane in draft.lanes.values()])
-        found = lane.bring(wanted, draft.blocks, draft.tombstones, room)
+        fair = self._fair_search(priority)
+        if fair is not None:
+            fair.begin()
+        while True:
+            wanted = self._wanted_of(closed, priority, fair)
+            found = lane.bring(wanted, draft.blocks, draft.tombstones, room)
+            if found is not False or fair is None or not fair.widen():
+                break
         if found is False:
             self._barren[priority] = closed
             return BARREN
@@ -97,6 +120,14 @@ class ClaimSearch:
                 draft.need(need)
             return None
         return WHATEVER_COMES if wanted.is_any and self._gate is None else ANY_WANTED
+
+    def _wanted_of(self, closed: frozenset[str], priority: int, fair: FairSearch | None) -> Wanted:
+        place = (closed, priority, fair.step) if fair is not None else (closed, 0, 0)
+        wanted = self._wanted.get(place)
+        if wanted is None:
+            wanted = Wanted(self._kinds, closed, self.groups, self._count, fair)
+            self._wanted = {place: wanted}
+        return wanted
 
     def _most_urgent(self) -> list[tuple[int, BacklogDraft]]:
         """The lanes of the most urgent priority in which jobs wait that may start; with ageing, of all priorities."""
@@ -139,6 +170,10 @@ class ClaimSearch:
         """What rates are owed after what it has started."""
         starts = self._draft.starts if self._gate is None else self._gate.rates.starts()
         return starts if self._groups is None else self._groups.starts(starts)
+
+    def round(self) -> Round:
+        """How far the round of groups is after it."""
+        return self._draft.round if self._share is None else self._share.round()
 
     def kinds_waiting(self) -> set[str]:
         """Kinds of which jobs wait that the claim would take if they might start."""
@@ -201,7 +236,8 @@ def needs_of_claims(state: State, requests: Sequence[Request]) -> list[NeededRan
     gate = gate_of(state.settings, state.leases, state.starts, state.now_ms)
     needs: list[NeededRange] = []
     for lane in state.lanes:  # sorted by priority
-        if lane.kind == MIXED and (gate is not None or any(op.kinds is not None for op in claims)):
+        picks = gate is not None or state.settings.fair or any(op.kinds is not None for op in claims)
+        if lane.kind == MIXED and picks:
             break  # what they want of it takes a search
         if gate is not None and gate.room_for(lane.kind) <= 0:
             continue

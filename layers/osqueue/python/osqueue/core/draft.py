@@ -112,6 +112,7 @@ class Draft:
         self.holds = state.holds
         self.batches = state.batches
         self.starts = state.starts
+        self.round = state.round
         self.recorded = state.log.is_recorded_at(self.now)
         self.observed = context.observed or self.recorded
         self.events: list[Transition] = []
@@ -465,4 +466,5 @@ class Draft:
             starts=self.starts,
             drops=self.drops.freeze(state.drops),
             batches=self.batches,
+            round=self.round,
         )

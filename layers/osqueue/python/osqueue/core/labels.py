@@ -5,9 +5,10 @@ job that it may start, and must not read a million others to get there. So each 
 digest of every kind in it, and of every kind and group, as column stores keep zone maps and Bloom filters beside their
 data.
 
-Labels are told when a segment is written and never change. What was taken out since stands in the deletion vector, so
-labels may tell of more than is left, and never of less. A segment of many blocks labels each of them as well. An index
-holds the labels of the spans below it. A span that would have too many has none, which means: look into it.
+Labels are told when a segment is written. What was taken out since stands in the deletion vector, so labels may tell of
+more than is left, and never of less; those that a head keeps are narrowed where a search has found nothing. A segment
+of many blocks labels each of them as well. An index holds the labels of the spans below it. A span that would have too
+many has none, which means: look into it.
 """
 
 from __future__ import annotations
@@ -117,6 +118,14 @@ def may_hold(labels: Labels | None, wish: Wish) -> bool:
 def groups_told(labels: Labels, wish: Wish) -> set[bytes]:
     """The groups that they tell of with a kind that is looked for."""
     return {pair[KIND_BYTES:] for pair in _parts(labels.pairs, PAIR_BYTES) if wish.has(pair[:KIND_BYTES])}
+
+
+def narrowed(labels: Labels, wish: Wish) -> Labels:
+    """The labels of a part in which it is known that there is none of what is looked for."""
+    kinds = [kind for kind in _parts(labels.kinds, KIND_BYTES) if not wish.has(kind)]
+    pairs = _parts(labels.pairs, PAIR_BYTES)
+    left = [pair for pair in pairs if not (wish.has(pair[:KIND_BYTES]) and wish.opens(pair[KIND_BYTES:]))]
+    return _labels(kinds, left)
 
 
 def _is_in(digests: bytes, digest: bytes) -> bool:

@@ -39,8 +39,9 @@ from .backlog import (
 from .deletion_vectors import DeletionVector, encode_vector, without_jobs
 from .drop_rules import DROPPED_PER_COMMIT_MAX, NO_RULES, Drops, covering
 from .encoding import Block, encode_index
+from .fairness import FairSearch
 from .groups import Groups
-from .labels import LabelledBlock, group_digest, kind_digest, may_hold, union
+from .labels import LabelledBlock, group_digest, kind_digest, may_hold, narrowed, union
 from .state import MIXED, Backlog, JobRecord, Labels, Span
 
 READS_AHEAD_MAX = 64  # of one search: what comes first has to be known first
@@ -57,13 +58,16 @@ class Wanted:
         closed: Collection[str],
         groups: Groups | None = None,
         count: int = 1,
+        fair: FairSearch | None = None,
     ) -> None:
+        self._fair = fair
         self._kinds = kinds
         self._closed = frozenset(closed)
         self._groups = groups
         self.asked = None if kinds is None else frozenset(map(kind_digest, kinds - self._closed))
         self.count = count  # so many at most
         self.passed: dict[str, Place] = {}  # of each segment, what was looked at: there is none before it
+        self.is_exact = True  # no digest stands for another kind as well, as far as jobs were looked at
         self._shut = frozenset(map(kind_digest, self._closed))
 
     @property
@@ -88,7 +92,19 @@ class Wanted:
 
     def opens(self, group: bytes) -> bool:
         """And of the group of which this is the digest?"""
-        return self._groups is None or self._groups.opens(group)
+        return (self._groups is None or self._groups.opens(group)) and (
+            self._fair is None or self._fair.opens(group)
+        )
+
+    def is_mistaken_for(self, job: JobRecord) -> bool:
+        """Does a kind that is asked for have the digest of this job's, which is not asked for?"""
+        asked, kinds = self.asked, self._kinds
+        return (
+            asked is not None
+            and kinds is not None
+            and job.kind not in kinds
+            and kind_digest(job.kind) in asked
+        )
 
 
 class MixedDraft(BacklogDraft):
@@ -100,6 +116,9 @@ class MixedDraft(BacklogDraft):
     def __init__(self, backlog: Backlog, drops: Drops = NO_RULES) -> None:
         super().__init__(backlog, drops)
         self._taken: dict[str, set[Place]] = {}  # out of the middle of segments, in this reduction
+
+    def is_taken_from(self, name: str) -> bool:
+        return name in self._taken
 
     def deleted_from(self, span: Span, blocks: Blocks) -> DeletionVector | None:
         deleted = deleted_from(span, blocks)
@@ -124,7 +143,8 @@ class MixedDraft(BacklogDraft):
                 if not self._open(0, blocks, wanted):
                     break
                 continue
-            if (wanted.is_rare and front.labels_length) or (self.ready and front.length > room):
+            rare = wanted.is_rare and front.labels_length and not _begins_with(front, wanted, blocks)
+            if rare or (self.ready and front.length > room):
                 break
             if needs:
                 return needs
@@ -182,6 +202,8 @@ class MixedDraft(BacklogDraft):
                     place, job = found
                     self._take(at, place, job)
                     return job
+                if not gone:
+                    self._narrow(at, wanted)
                 needs.extend(search.needs)
                 if found is not None or (search.needs and search.is_told):
                     break  # what is behind it hardly comes first
@@ -202,6 +224,15 @@ class MixedDraft(BacklogDraft):
             self.drops.drops(job, self.spans[at])
             self._take(at, place, job)
         return bool(covered)
+
+    def _narrow(self, at: int, wanted: Wanted) -> None:
+        """Where nothing wanted is left in a segment its labels need not tell of it again.
+
+        That alone is no change of the lane: it is kept with the next one.
+        """
+        span = self.spans[at]
+        if span.labels and wanted.is_exact and wanted.passed.get(span.name) == (span.size, 0):
+            self.spans[at] = replace(span, labels=narrowed(span.labels, wanted))
 
     def _take(self, at: int, place: Place, job: JobRecord) -> None:
         self._changed = True
@@ -266,6 +297,17 @@ def labels_bytes(backlog: Backlog | BacklogDraft) -> int:
     return sum([span.labels.size for span in backlog.spans if span.labels])
 
 
+def _begins_with(front: Span, wanted: Wanted, blocks: Blocks) -> bool:
+    """May there be a wanted job in the next block of a segment that labels its blocks? No, if those were not read."""
+    labelled = cast("tuple[LabelledBlock, ...]", blocks.get(_labels_of(front).place, ()))
+    return any(each.offset == front.offset and may_hold(each.labels, wanted) for each in labelled)
+
+
+def _labels_of(span: Span) -> NeededRange:
+    """Where the labels of its blocks are."""
+    return NeededRange(span.name, span.labels_at, span.labels_length, LABELS, 0)
+
+
 def _below(index: Span, blocks: Blocks) -> Labels | None:
     inside = cast("tuple[Span, ...]", blocks.get((index.name, 0), ()))
     return union(span.labels for span in inside)
@@ -319,6 +361,7 @@ class Search:
                         continue
                     wanted.passed[span.name] = (need.start, index + 1)
                     return (need.start, index), job
+                wanted.is_exact = wanted.is_exact and not wanted.is_mistaken_for(job)
         if not self.needs:
             wanted.passed[span.name] = (span.size, 0)
         return None
@@ -337,7 +380,7 @@ class Search:
                 block = cast("Block", self._blocks[span.name, offset])
                 offset, length = offset + length, block.next_length
             return
-        told = NeededRange(span.name, span.labels_at, span.labels_length, LABELS, 0)
+        told = _labels_of(span)
         labelled = self._blocks.get(told.place)
         if labelled is None:
             self.needs.append(told)

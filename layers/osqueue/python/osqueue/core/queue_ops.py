@@ -60,6 +60,7 @@ class ChangeSettings(Operation, frozen=True, tag="configure"):
     groups: tuple[GroupChange, ...] = ()  # those at home in the shard
     group_rate: tuple[int, int] | None = None  # (0, 0): none
     group_burst: int | None = None
+    fair: bool | None = None
 
 
 class LengthenPauses(Operation, frozen=True, tag="hold"):

@@ -294,10 +294,11 @@ def _claim(draft: Draft, op: ClaimJobs) -> Outcome:
         if gate is not None:
             gate.charge(kind, len(started))
         for lease in started if lane.mixed else ():
-            search.groups.charge(lease.job)
+            search.charge(lease.job)
         granted.extend(started)
     if granted:
         draft.starts = search.starts()
+        draft.round = search.round()
     runs = ((int(Code.GRANTED), len(granted)),) if granted else ()
     enough = granted and len(granted) == op.limit
     return Outcome(runs if enough else (*runs, (reason, wait_ms)), tuple(granted))

@@ -21,6 +21,17 @@ class BodyRef(StoredRow, frozen=True):
 StoredContent = bytes | BodyRef
 
 
+class Round(StoredRow, frozen=True):
+    """Which groups had their turn. See ``fairness``."""
+
+    begin: int = 0  # the first digest of the slice
+    halvings: int = 0  # by which it is narrower than all digests
+    served: tuple[bytes, ...] = ()  # digests of the groups that had their turn in it
+
+
+NO_ROUND = Round()  # this very one stays away from an encoded head
+
+
 class BatchRow(StoredRow, frozen=True):
     """Jobs whose common end is waited for. See ``batches``."""
 

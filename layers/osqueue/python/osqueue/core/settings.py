@@ -61,6 +61,7 @@ class QueueSettings(StoredRow, frozen=True):
     group_rate: tuple[int, int] = (0, 0)  # so many starts of each group in so many ms; 0: without limit
     group_burst: int = 0  # of them that may be at once; 0: those of one second
     overrides: dict[str, GroupSettings] = {}  # noqa: RUF012 - of single groups that are at home in this shard
+    fair: bool = False  # groups of which the fewest jobs run go first, and take turns
 
     def group_running_of(self, group: str) -> int:
         """How many jobs of a group may run at once; 0: as many as come."""

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from .. import limits
-from .rows import BatchRow, BodyRef, StoredContent, StoredRow
+from .rows import NO_ROUND, BatchRow, BodyRef, Round, StoredContent, StoredRow
 from .settings import QueueSettings
 
 SCHEDULED = "scheduled"
@@ -456,6 +456,7 @@ class State(Struct, frozen=True, omit_defaults=True):
     starts: Starts = NO_STARTS
     drops: DropRules = NO_DROPS
     batches: dict[bytes, BatchRow] = {}  # by their keys
+    round: Round = NO_ROUND
 
 
 KEYSUM_MASK = (1 << 64) - 1

@@ -44,7 +44,7 @@ class JobContext(Struct, frozen=True):
     paused: bool = False
     paused_until: datetime | None = None  # when that ends by itself
     held: str = ""  # queued: why none of its kind starts now, and what lets one start
-    aged: str = ""  # queued, in a queue with ageing: as which priority it counts, and why
+    turn: str = ""  # queued: what its turn goes by beside its priority, and how that stands
     ahead: int | None = None  # queued: about how many jobs are to be claimed before it
     dead_ttl: float = 0  # seconds: how long dead letters are kept
     scheduled_at: datetime | None = None  # when it was to become claimable, if not at once
@@ -227,8 +227,8 @@ def _queued(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
         where = "queued, and the next to be claimed"
     else:
         where = f"queued behind about {about.ahead:,} {'job' if about.ahead == 1 else 'jobs'}"
-    if about.aged:
-        where += f"; {about.aged}"
+    if about.turn:
+        where += f"; {about.turn}"
     if about.paused:
         return where + _paused(about, now), resumed_text(about.paused_until, "the queue")
     if about.held:

@@ -343,6 +343,15 @@ class WishedSettings(Kind, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    fair: (
+        Annotated[
+            bool,
+            Meta(
+                description="Whether groups of which the fewest jobs run go first, and take turns where as many run."
+            ),
+        ]
+        | None
+    ) = None
     archive_payloads: (
         Annotated[
             bool,

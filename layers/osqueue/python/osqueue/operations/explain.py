@@ -183,7 +183,7 @@ def _standing(queue: str, found: LocatedJob, settings: QueueSettings, now_ms: in
         paused=settings.paused,
         paused_until=moment(settings.paused_until_ms) if settings.paused_until_ms else None,
         held=_held(queue, state, at.job, now_ms) if at.state == QUEUED else "",
-        aged=_aged(at.job, settings, now_ms) if at.state == QUEUED else "",
+        turn=_turn(state, at.job, now_ms) if at.state == QUEUED else "",
         ahead=ahead_of(found.state, at) if at.state == QUEUED else None,
         dead_ttl=settings.dead_ttl_ms / 1000,
         scheduled_at=moment(at.job.scheduled_ms) if at.job.scheduled_ms else None,
@@ -226,6 +226,20 @@ def _linked(state: State, links: Links) -> str:
 
 def _batch_name(key: bytes, row: BatchRow) -> str:
     return repr(row.name) if row.name else job_id(key)
+
+
+def _turn(state: State, job: JobRecord, now_ms: int) -> str:
+    """What the turn of a job that waits goes by beside its priority; "" where that is all."""
+    words = _aged(job, state.settings, now_ms), _shared(state, job)
+    return "; ".join(filter(None, words))
+
+
+def _shared(state: State, job: JobRecord) -> str:
+    """That groups of which fewer jobs run go before a job's."""
+    running = sum(lease.job.group == job.group for lease in state.leases.values())
+    if not state.settings.fair or not job.group or not running:
+        return ""
+    return f"its group {job.group!r} has {running:,} running; groups with fewer go first"
 
 
 def _aged(job: JobRecord, settings: QueueSettings, now_ms: int) -> str:

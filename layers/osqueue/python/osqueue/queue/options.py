@@ -62,6 +62,7 @@ class SettingArguments(TypedDict, total=False):
     group_on_dead: str | None
     group_shards: int | None
     groups: Mapping[str, Group | Mapping[str, Any]] | None
+    fair: bool | None
     archive_payloads: bool | None
     ageing: float | timedelta | None
     shards: int | None
