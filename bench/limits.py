@@ -5,6 +5,9 @@ so that nothing but the library takes time. The limits are wide: what is measure
 
 What a rate gives: 50 starts a second over 8 shards of one folder, claimed by 8 processes that do nothing else. One
 machine has one clock, by which the heads tell when each job started.
+
+What a limiter gives beside that: the same rate where nearly all jobs are in one shard, by processes whose clocks differ
+by up to 0.4 s, once divided among the shards and once lent to them.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from typing import Any
 
 from bench.fleet import run_together
 from bench.row import BenchOptions, Figure, at_least, at_most, ratio
-from osqueue import Queue
+from osqueue import Pacer, Queue
+from osqueue.core.lending import LIFE_US_MIN
 from osqueue.core.rates import burst_of
 from osqueue.model.settings import Kind
 from osqueue.stores.memory import MemoryStore
@@ -41,6 +45,9 @@ SHARDS = 8
 PROCESSES = 8
 DELAYS_MS = (0, 30)  # added to every request: the second stands for S3
 GOAL_USED = 0.95
+SKEWED_DELAY_MS = 30
+SKEW_MS = 200  # by which the clocks of processes are wrong, at most, either way
+WAY_S = 0.5  # that answers are on their way: starts are noted when they are heard of
 
 
 def run(options: BenchOptions) -> Iterator[Figure]:
@@ -56,6 +63,8 @@ def run(options: BenchOptions) -> Iterator[Figure]:
             yield at_least(f"limit {side}, jobs an hour over none", rate, WITH_LIMIT)
     for delay_ms in DELAYS_MS:
         yield from paced(options, delay_ms)
+    for side in ("divided", "lent"):
+        yield from skewed(options, side)
 
 
 def work(settings: dict[str, Any]) -> float:
@@ -94,6 +103,35 @@ def paced(options: BenchOptions, delay_ms: int) -> Iterator[Figure]:
     yield at_least(
         f"{name}: used", beyond / there, GOAL_USED, "", f"{beyond} of {there:,.0f} beyond the burst"
     )
+    yield Figure(f"{name}: requests a start", asked / max(1, len(starts)), "")
+
+
+def skewed(options: BenchOptions, side: str) -> Iterator[Figure]:
+    """The same rate where nearly all jobs are in one shard and clocks differ: shares, or slots of a limiter."""
+    seconds = max(2.0, options.seconds)
+    many, few = round(RATE * (seconds + 10)), round(RATE * seconds / SHARDS / 4)
+    with tempfile.TemporaryDirectory(prefix="osqueue-bench-") as folder:
+        queue: Queue[Any] = Queue.connect(f"file://{folder}?fsync=off", "calls")
+        if side == "lent":
+            with Pacer.connect(f"file://{folder}?fsync=off", "api") as pacer:
+                pacer.create(1 / RATE)
+        queue.configure(shards=SHARDS, **({"limiter": "api"} if side == "lent" else {"rate": (RATE, 1)}))
+        for at in range(SHARDS):
+            queue.enqueue_many([{"payload": at} for at in range(few if at else many)])
+        address = f"file://{folder}?fsync=off&latency_ms={SKEWED_DELAY_MS}"
+        worker = [sys.executable, "-m", "bench.limits_worker", address, "calls", str(seconds), "--skew-ms"]
+        skews = [SKEW_MS * (2 * at - PROCESSES + 1) // (PROCESSES - 1) for at in range(PROCESSES)]
+        answers = run_together([[*worker, str(skew or 1)] for skew in skews])
+    starts = sorted(start for answer in answers for start in answer["starts"])
+    asked = sum(answer["requests"] for answer in answers)
+    life_s = LIFE_US_MIN / 1e6 + 2 * SKEW_MS / 1000 + WAY_S
+    over = round(RATE * life_s) + 1 if side == "lent" else RATE + SHARDS
+    name = f"{RATE} a second, jobs in one shard of {SHARDS}, {side}"
+    yield at_most(f"{name}: worst second", worst(starts, 1.0), RATE + over, "starts", "goal: the bound")
+    yield at_most(f"{name}: worst 5 s", worst(starts, 5.0), 5 * RATE + over, "starts", "goal: the bound")
+    there = seconds * RATE
+    used = Figure(f"{name}: used", len(starts) / there, "", note=f"{len(starts)} of {there:,.0f}")
+    yield at_least(used.what, used.figure, GOAL_USED, "", used.note) if side == "lent" else used
     yield Figure(f"{name}: requests a start", asked / max(1, len(starts)), "")
 
 

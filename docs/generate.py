@@ -19,7 +19,7 @@ from osqueue.core.arrows import ARROWS, LEAVING
 from osqueue.model.fields import DescribedField, described_fields
 from osqueue.model.job import Attempt, Job
 from osqueue.model.job_options import OPTIONS, START_BY
-from osqueue.model.settings import DEFAULTS, SETTINGS
+from osqueue.model.settings import DEFAULTS, LIFTED, SETTINGS
 from osqueue.pipeline import tables
 from osqueue.pipeline.tables import TableColumn
 from osqueue.pipeline.view_columns import sql_type
@@ -146,7 +146,7 @@ def setting_options() -> str:
             datetime: f"`{name} TIME`",
             tuple: f"`{name} JOBS/TIME`, `--no-{name[2:]}`",
             bool: f"`{name}/--no-{name[2:]}`",
-            str: f"`{name} WORD`",
+            str: f"`{name} NAME`, `--no-{name[2:]}`" if name[2:] in LIFTED else f"`{name} WORD`",
         }
         rows.append((written[each.type], (each.about.description or "").rstrip(".")))
     return table(("option", ""), rows)

@@ -91,6 +91,7 @@ class Clients(Struct, frozen=True):
     threads: int = 4  # callers of each
     candidates: int = 0  # in an election; then there is nothing else
     paced: int = 0  # callers of a pacer; then there is nothing else
+    borrowers: int = 0  # who claim from shards under one limiter; then there is nothing else
     remotes: int = 0  # callers over an API
     servers: int = 3  # of that API
     surgeons: int = 0  # operators whose heads are lost and restored, whose clocks go wrong, who purge jobs

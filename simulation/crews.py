@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from osqueue.commit import async_group, group
 from osqueue.commit.async_group import AsyncGroup
-from osqueue.commit.effects import Effect, Flow, Submit
+from osqueue.commit.effects import Effect, Flow, HeadPlace, Submit
 from osqueue.commit.group import LEADER_INTERRUPTED, CommitBatch, CommitWaiter
 from osqueue.commit.request_status import CommitResult
 from osqueue.commit.writer import ShardWriter
@@ -380,7 +380,7 @@ class SharedQueue(Queue[Any]):
         self.crew = crew
         super().__init__(VirtualStore(crew.host), crew.writer.queue, machine=crew.writer.machine)
 
-    def _writer(self, shard: int) -> ShardWriter:
+    def _writer(self, shard: HeadPlace) -> ShardWriter:
         return self.crew.writer
 
 
@@ -391,7 +391,7 @@ class SharedAsyncQueue(AsyncQueue[Any]):
         self.crew = crew
         super().__init__(VirtualStore(crew.host), crew.writer.queue, machine=crew.writer.machine)
 
-    def _writer(self, shard: int) -> ShardWriter:
+    def _writer(self, shard: HeadPlace) -> ShardWriter:
         return self.crew.writer
 
 

@@ -424,6 +424,24 @@ PROFILES = {
             clients=Clients(paced=8),
         ),
         Profile(
+            "lending",  # who claim from three shards under one limiter, which is paused and reset
+            faults=Faults(
+                error=0.01,
+                refused=0.01,
+                lost=0.02,
+                late=0.01,
+                duplicate=0.03,
+                freeze=0.01,
+                crash=0.003,
+                suspend=0.002,
+                step=0.002,
+                delay_seconds_max=60,
+                freeze_seconds_max=20,
+                suspend_seconds_max=60,
+            ),
+            clients=Clients(borrowers=6, shards=3),
+        ),
+        Profile(
             "repairs",  # heads are lost and restored, clocks go wrong, jobs are purged
             limits=TIGHT,
             faults=Faults(

@@ -27,6 +27,7 @@ from .elections import Elections
 from .fibers import Host, ThreadedMachine, virtual_threads
 from .invariants import Invariants
 from .ledger import ClientCall, Ledger, Violation, WatchedWriter, watched_reductions
+from .lending import LendingRun
 from .listening import listen
 from .lives import watched_repairs
 from .loaders import Loader, grow
@@ -88,6 +89,8 @@ def simulate(seed: int, profile: Profile) -> RunReport:
         return _elect(seed, profile)
     if profile.clients.paced:
         return _pace(seed, profile)
+    if profile.clients.borrowers:
+        return _lend(seed, profile)
     releases = both_read() if profile.clients.upgrade else nullcontext()
     with limited(profile.limits), releases, virtual_threads(), watched_flights():
         run = Run(seed, profile)
@@ -128,6 +131,20 @@ def _pace(seed: int, profile: Profile) -> RunReport:
         except Violation as violation:
             report.violation = str(violation)
     report.hours, report.slots = run.world.now / 3600, len(run.used)
+    report.commits = run.commits
+    return report
+
+
+def _lend(seed: int, profile: Profile) -> RunReport:
+    """A run of those who claim under one limiter."""
+    run = LendingRun(seed, profile)
+    report = RunReport(profile.name, seed, faults=run.world.injected, asked=run.asked)
+    with watched_reductions(run.ledger):
+        try:
+            run.work()
+        except Violation as violation:
+            report.violation = str(violation)
+    report.hours, report.slots = run.world.now / 3600, run.started
     report.commits = run.commits
     return report
 

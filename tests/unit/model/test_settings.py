@@ -10,7 +10,7 @@ from msgspec import UNSET
 from msgspec.structs import asdict
 from msgspec.structs import fields as struct_fields
 
-from osqueue import Queue, Rejected
+from osqueue import Pacer, Queue, Rejected
 from osqueue.cli.queues import configure
 from osqueue.contract.admin_schemas import Settings
 from osqueue.core.queue_ops import ChangeSettings
@@ -37,6 +37,7 @@ OTHER: dict[str, Any] = {
     "backoff_cap": 50.0,
     "dead_ttl": 3600.0,
     "archive_payloads": True,
+    "limiter": "stripe",
     "ageing": 60.0,
     "fair": True,
     "max_running": 3,
@@ -110,7 +111,9 @@ def test_a_change_carries_every_setting() -> None:
 
 
 def test_statistics_tell_what_was_configured(machine: Any) -> None:
-    q: Queue[Any] = Queue(MemoryStore(machine), "mail", machine=machine)
+    store = MemoryStore(machine)
+    q: Queue[Any] = Queue(store, "mail", machine=machine)
+    Pacer(store, "stripe", machine=machine).create(1)
     q.configure(**OTHER)
     told = q.stats()
     assert told["settings"] | {name: told[name] for name in ("paused", "paused_until", "shards")} == OTHER

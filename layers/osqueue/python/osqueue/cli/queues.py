@@ -170,11 +170,13 @@ def flow(output: Output, address: str, queue: str, timeout: float) -> None:
         output.document(found)
         return
     kinds, shards = found.pop("kinds"), found.pop("shards")
-    groups, rate = found.pop("groups"), found.pop("rate")
+    groups, rate, limiter = found.pop("groups"), found.pop("rate"), found.pop("limiter")
     output.record(found)
     output.record(groups, title="groups")
     if rate is not None:
         output.record(rate, title="rate")
+    if limiter is not None:
+        output.record(limiter, title="limiter")
     for kind, use in kinds.items():
         own = use.pop("rate") or {}
         output.record({**use, **own}, title=f"kind {kind}" if kind else "jobs without a kind")
@@ -290,6 +292,7 @@ def _whose(kind: str | None, group: str | None) -> dict[str, str]:
 @options_of(SETTINGS[name] for name in SETTINGS if name not in ("kinds", "groups"))
 @click.option("--no-rate", is_flag=True, help="As many may start as come.")
 @click.option("--no-group-rate", is_flag=True, help="As many of each group may start as come.")
+@click.option("--no-limiter", is_flag=True, help="No pacer's slots are used up.")
 @click.pass_obj
 def configure(
     output: Output,
@@ -301,12 +304,13 @@ def configure(
     drop_kind: str | None,
     no_rate: bool,
     no_group_rate: bool,
+    no_limiter: bool,
     timeout: float,
     **settings: Any,
 ) -> None:
     """Change settings; what is not named stays as it is."""
     changes = {name: value for name, value in settings.items() if value is not None}
-    for name, lifted in (("rate", no_rate), ("group_rate", no_group_rate)):
+    for name, lifted in (("rate", no_rate), ("group_rate", no_group_rate), ("limiter", no_limiter)):
         if lifted:
             option = name.replace("_", "-")
             if name in changes:

@@ -40,11 +40,11 @@ def _likeness(op: Any) -> Hashable:
     """Equal for operations that differ in nothing but their items, or in how many jobs or slots they take."""
     kind = type(op)
     if kind is ClaimJobs:
-        return op.worker, op.lease_ms, op.kinds
+        return (op.worker, op.lease_ms, op.kinds) if op.lent is None else object()
     if kind is ExtendLeases:
         return kind, op.lease_ms
     if kind is ReserveSlots:
-        return kind, op.units, op.ahead_us
+        return object() if op.borrower else (kind, op.units, op.ahead_us)  # each shard has a share of its own
     return kind if kind in _FIELDS else object()
 
 

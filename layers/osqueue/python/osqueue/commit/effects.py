@@ -38,10 +38,13 @@ class Performer(Protocol):
     async def perform_async(self, request: Any, /) -> Any: ...
 
 
+HeadPlace = int | str  # a shard of the queue, or the name of a limiter at the same store
+
+
 class Submit(Struct, frozen=True):
     """An effect of the library's flows: commit operations to a shard, with whoever else is doing so."""
 
-    shard: int
+    shard: HeadPlace
     ops: tuple[Op, ...]
     timeout: float | None = None  # seconds; None: the default of the queue
     look: bool = False  # take announced requests along, contended or not

@@ -20,7 +20,7 @@ from .labels import group_digest, groups_told, holds_kind, may_hold
 from .mixed import MixedDraft, Wanted
 from .ops import Request
 from .rows import Round
-from .state import MIXED, NO_STARTS, JobRecord, Lane, Starts, State
+from .state import MIXED, NO_STARTS, JobRecord, Lane, Starts, State, waiting
 from .weights import LEASE_WEIGHT_MIN
 
 BARREN = "barren"  # a mixed lane has nothing that is wanted
@@ -168,12 +168,25 @@ class ClaimSearch:
 
     def starts(self) -> Starts:
         """What rates are owed after what it has started."""
-        starts = self._draft.starts if self._gate is None else self._gate.rates.starts()
+        starts = self._draft.starts if self._gate is None else self._gate.starts()
         return starts if self._groups is None else self._groups.starts(starts)
 
     def round(self) -> Round:
         """How far the round of groups is after it."""
         return self._draft.round if self._share is None else self._share.round()
+
+    @property
+    def lacks_slots(self) -> bool:
+        """Does it take slots of the limiter to start anything, whatever else allows it?"""
+        return self._gate is not None and self._gate.lacks_slots
+
+    def slots_wanted(self, limit: int) -> int:
+        """How many slots of the limiter to borrow: no more than there are jobs."""
+        slots = None if self._gate is None else self._gate.slots
+        return 0 if slots is None else min(slots.wanted(limit), self._jobs())
+
+    def _jobs(self) -> int:
+        return sum(waiting(lane.freeze()) for lane in self._draft.lanes.values())
 
     def kinds_waiting(self) -> set[str]:
         """Kinds of which jobs wait that the claim would take if they might start."""

@@ -2,7 +2,8 @@
 
 What runs is counted from the leases and never kept beside them, so it cannot drift: a lease that ends, whatever ended
 it, frees its place in the same commit. What may start by a rate is one time of a bucket. All limits are asked in the
-one step that grants the lease, and all of them are charged or none. A queue without any has no gate.
+one step that grants the lease, and all of them are charged or none: of the queue's limiter a slot (``lending``).
+A queue without any limit has no gate.
 
 Over several shards each has its share of a limit, the limit divided by their number. Nobody has to ask another shard,
 and together they never start more than the limit (of rates: see there).
@@ -14,8 +15,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from .lending import LentSlots
 from .ops import Code
-from .rates import Allowance, Whose, share_of
+from .rates import Allowance, Whose, share_of, with_lent
 from .settings import QueueSettings
 from .state import LeaseRecord, Starts
 
@@ -45,13 +47,18 @@ class Gate:
         if settings.max_running:
             self._room[None] = share_of(settings.max_running, settings) - len(leases)
         self.rates = Allowance(settings, starts, now_ms)
+        limiter = settings.limiter
+        self.slots = (
+            LentSlots(limiter, starts.lent, now_ms * 1000) if limiter else None
+        )  # None: there is no limiter
 
     def room(self, whose: Whose = None) -> int:
         """How many more jobs may run, of a kind or in all, whatever else holds them."""
         return self._room.get(whose, ENDLESS)
 
     def _most(self, whose: Whose) -> int:
-        return min(self._room.get(whose, ENDLESS), self.rates.left.get(whose, ENDLESS))
+        most = min(self._room.get(whose, ENDLESS), self.rates.left.get(whose, ENDLESS))
+        return most if self.slots is None or whose is not None else min(most, self.slots.most)
 
     def room_for(self, kind: str) -> int:
         """How many jobs of a kind may start."""
@@ -61,6 +68,11 @@ class Gate:
         """Kinds with limits of their own of which none may start."""
         spent = {kind for left in (self._room, self.rates.left) for kind, room in left.items() if room <= 0}
         return frozenset(kind for kind in spent.union(self._paused) if kind is not None)
+
+    @property
+    def lacks_slots(self) -> bool:
+        """Does it take slots of the limiter to start anything, whatever else allows it?"""
+        return self.slots is not None and self.slots.is_lacking
 
     @property
     def is_shut(self) -> bool:
@@ -73,13 +85,21 @@ class Gate:
             if whose in self._room:
                 self._room[whose] -= count
             self.rates.take(whose, count)
+        if self.slots is not None:
+            self.slots.take(count)
+
+    def starts(self) -> Starts:
+        """What is owed after what it let start."""
+        starts = self.rates.starts()
+        return starts if self.slots is None else with_lent(starts, self.slots.rest())
 
     def why_closed(self, kinds: Iterable[str]) -> Closed | None:
         """Why none of these kinds may start, if that is so for one of them, and how long so at least."""
         closed = {kind for kind in kinds if self.room_for(kind) <= 0}
         if not closed:
             return None
-        if wait := self.rates.wait_ms(None):
+        slots = 0 if self.slots is None else self.slots.wait_ms()
+        if wait := max(slots, self.rates.wait_ms(None)):
             return Closed(Code.RATE_LIMITED, wait)
         if self.room() <= 0:
             return Closed(Code.RUNNING_LIMIT)
@@ -107,6 +127,7 @@ def gate_of(
     limited = (
         settings.max_running
         or settings.rate[0]
+        or settings.limiter
         or any(row.max_running or row.paused or row.rate for row in settings.kinds)
     )
     return Gate(settings, leases, starts, now_ms) if limited else None

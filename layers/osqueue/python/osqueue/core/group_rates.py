@@ -78,7 +78,7 @@ class GroupAllowance:
 
     def starts(self, before: Starts) -> Starts:
         """What is owed afterwards, beside what is owed to other rates."""
-        return starts_of(tats_of(before), self._now_us, self._tats, before.groups_us)
+        return starts_of(tats_of(before), self._now_us, self._tats, before.groups_us, before.lent)
 
 
 def group_allowance(settings: QueueSettings, starts: Starts, now_ms: int) -> GroupAllowance | None:

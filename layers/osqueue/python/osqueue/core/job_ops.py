@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from .rows import StoredContent
+from .rows import Lent, StoredContent
 from .settings import QueueSettings
 from .state import FinishedJob, JobRecord, Links, Span
 
@@ -156,6 +156,7 @@ class ClaimJobs(Operation, frozen=True, tag="claim"):
     worker: str
     lease_ms: int
     kinds: tuple[str, ...] | None = None  # only these
+    lent: Lent | None = None  # slots that are put into the head before
 
     def codes_max(self) -> int:
         return 4  # of as many bytes as its runs take, whose last may tell a time

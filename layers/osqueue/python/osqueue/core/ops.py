@@ -83,6 +83,7 @@ class Code(IntEnum):
     GROUPS_CLOSED = 29  # all that wait are of groups that start nothing now
     GROUP_LIMIT = 30  # so many groups owe starts to their rates that no further one starts any
     BATCH_OVER = 31  # nothing may join the batch any more, or there is none
+    NO_SLOTS = 32  # jobs could start, if the queue's limiter had lent its shard a slot
 
 
 _CODES = {int(code): code for code in Code}

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from . import gcra
 from .draft import Draft
+from .lending import borrowers_of, share_of_block
 from .ops import Code, Outcome, outcome
 from .queue_ops import ChangePacer, ReserveSlots, ReturnSlot
 from .state import NO_PACER, PacerRow
@@ -96,6 +97,8 @@ def reserve(draft: Draft, op: ReserveSlots) -> Outcome:
     row = draft.pacer
     if not exists(row):
         return outcome([Code.NOT_FOUND])
+    if op.borrower:
+        return _lend(draft, op)
     now = own_us(row, draft.now)
     start = now + op.lead_us
     base = max(row.tat_us, start)
@@ -111,6 +114,32 @@ def reserve(draft: Draft, op: ReserveSlots) -> Outcome:
             (int(code), count),
             (row.number + 1, base),
             (start, row.epoch),
+            (row.interval_us, row.burst),
+        )
+    )
+
+
+def _lend(draft: Draft, op: ReserveSlots) -> Outcome:
+    """Take slots for a shard: its share at most, and none of a paused pacer. The outcome tells the head's time."""
+    row = draft.pacer
+    if row.paused_ms:
+        return outcome([Code.PAUSED])
+    now = own_us(row, draft.now)
+    borrowers = borrowers_of(row.borrowers, op.borrower, draft.now)
+    at_once = gcra.allowed(row.tat_us, now, row.interval_us, row.burst)
+    share = share_of_block(row.interval_us, at_once, len(borrowers))
+    near = next_us(row, now) <= now + op.ahead_us  # the first of them
+    count = min(op.count, share) if near else 0
+    base, shift = max(row.tat_us, now), row.shift_ms * 1000
+    if count:
+        tat = gcra.moved(row.tat_us, now, row.interval_us, count)
+        draft.pacer = replace(row, tat_us=tat, number=row.number + count, borrowers=borrowers)
+        draft.changed = True
+    return Outcome(
+        (
+            (int(Code.RESERVED if count else Code.TOO_FAR), count),
+            (row.number + 1, base + shift),
+            (now + shift, row.epoch),
             (row.interval_us, row.burst),
         )
     )

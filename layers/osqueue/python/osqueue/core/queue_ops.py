@@ -61,6 +61,7 @@ class ChangeSettings(Operation, frozen=True, tag="configure"):
     group_rate: tuple[int, int] | None = None  # (0, 0): none
     group_burst: int | None = None
     fair: bool | None = None
+    limiter: str | None = None  # "": none
 
 
 class LengthenPauses(Operation, frozen=True, tag="hold"):
@@ -149,6 +150,9 @@ class ReserveSlots(Operation, frozen=True, tag="reserve"):
     units: int
     ahead_us: int
     lead_us: int = 0  # none is sooner than this: so long its answer is on the way
+    borrower: bytes = (
+        b""  # a shard to which they are lent, as a digest; empty: whoever asks acts by them himself
+    )
 
     def codes_max(self) -> int:
         return 13  # of as many bytes as its runs of large numbers take

@@ -13,9 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from . import gcra
 from .labels import group_digest
+from .lending import deposited, without_dead
+from .rows import Lent
 from .settings import GroupSettings, KindSettings, QueueSettings
 from .state import NO_STARTS, Starts
 
@@ -117,30 +120,48 @@ def tats_of(starts: Starts) -> dict[Whose, int]:
 
 
 def starts_of(
-    tats: Mapping[Whose, int], now_us: int, groups: Mapping[bytes, int] | None = None, groups_us: int = 0
+    tats: Mapping[Whose, int],
+    now_us: int,
+    groups: Mapping[bytes, int] | None = None,
+    groups_us: int = 0,
+    lent: Lent | None = None,
 ) -> Starts:
-    """The same as a head keeps it, and those of groups: buckets that are full say nothing."""
+    """The same as a head keeps it, those of groups, and slots lent: buckets that are full say nothing."""
     kinds = sorted((kind, tat) for kind, tat in tats.items() if kind is not None and tat > now_us)
     queue, full_us = tats.get(None, 0), max(now_us, groups_us)
     owing = {group: tat for group, tat in groups.items() if tat > full_us} if groups else {}
     starts = Starts(
-        queue if queue > now_us else 0, tuple(kinds), owing, groups_us if groups_us > now_us else 0
+        queue if queue > now_us else 0, tuple(kinds), owing, groups_us if groups_us > now_us else 0, lent
     )
     return NO_STARTS if starts == NO_STARTS else starts
+
+
+def with_lent(starts: Starts, lent: Lent | None) -> Starts:
+    """The same with other slots of the limiter."""
+    found = replace(starts, lent=lent)
+    return NO_STARTS if found == NO_STARTS else found
+
+
+def borrowed(starts: Starts, lent: Lent, now_ms: int) -> Starts:
+    """The same with more slots of the limiter."""
+    return replace(starts, lent=deposited(starts.lent, lent, now_ms * 1000))
 
 
 def without_full(starts: Starts, now_ms: int) -> Starts:
     """What is still owed at a time; the same rows where that is all of it."""
     if starts is NO_STARTS:
         return starts
-    left = starts_of(tats_of(starts), now_ms * 1000, starts.groups, starts.groups_us)
+    lent = without_dead(starts.lent, now_ms * 1000)
+    left = starts_of(tats_of(starts), now_ms * 1000, starts.groups, starts.groups_us, lent)
     return starts if left == starts else left
 
 
 def is_owed(starts: Starts, now_ms: int) -> bool:
-    """Does a bucket fill up as time goes by?"""
+    """Does a bucket fill up as time goes by, or the moment of a slot come?"""
     if starts is NO_STARTS:
         return False
+    if starts.lent is not None and without_dead(starts.lent, now_ms * 1000) is not None:
+        return True
     return max(*tats_of(starts).values(), starts.groups_us, *starts.groups.values()) > now_ms * 1000
 
 
@@ -169,7 +190,8 @@ def reconfigured(starts: Starts, old: QueueSettings, new: QueueSettings, now_ms:
         group: _as_before(tat, was.of(group), will.of(group), now_us) for group, tat in starts.groups.items()
     }
     others_us = starts.groups_us if will else 0  # of a new life: it ends soon
-    return starts_of(tats, now_us, groups, others_us)
+    lent = starts.lent if starts.lent is not None and starts.lent.limiter == new.limiter else None
+    return starts_of(tats, now_us, groups, others_us, lent)
 
 
 def spent(settings: QueueSettings, now_ms: int) -> Starts:
@@ -181,7 +203,7 @@ def spent(settings: QueueSettings, now_ms: int) -> Starts:
 
 
 def at_another_time(starts: Starts, old_ms: int, new_ms: int) -> Starts:
-    """What is owed when the head's time is set anew: as much as before."""
+    """What is owed when the head's time is set anew: as much as before. Slots that were lent are void."""
     if starts is NO_STARTS:
         return starts
     shift_us = (new_ms - old_ms) * 1000
@@ -222,4 +244,4 @@ class Allowance:
     def starts(self) -> Starts:
         """What is owed afterwards."""
         tats = {whose: self._tats.get(whose, 0) for whose in self._buckets}
-        return starts_of(tats, self._now_us, self._before.groups, self._before.groups_us)
+        return starts_of(tats, self._now_us, self._before.groups, self._before.groups_us, self._before.lent)

@@ -43,7 +43,7 @@ from .draft import Draft
 from .drop_rules import DROPPED_PER_COMMIT_MAX
 from .encoding import born_of
 from .failures import settle_failure
-from .gate import gate_of
+from .gate import Gate, gate_of
 from .job_ops import (
     AbortJobs,
     AttachBulk,
@@ -83,7 +83,8 @@ from .queue_ops import (
     ReturnSlot,
     RunTimers,
 )
-from .rows import BodyRef
+from .rates import borrowed
+from .rows import BodyRef, Lent
 from .state import (
     CANCELLED,
     COMPLETED,
@@ -260,6 +261,8 @@ def _claim(draft: Draft, op: ClaimJobs) -> Outcome:
         return Outcome(((Code.PAUSED, max(0, draft.settings.paused_until_ms - draft.now)),))
     granted: list[LeaseRecord] = []
     reason, wait_ms = Code.EMPTY, 0
+    if op.lent is not None:
+        _deposit(draft, op.lent)
     gate = gate_of(draft.settings, draft.leases, draft.starts, draft.now)
     search = ClaimSearch(draft, op.kinds, gate, op.limit)
     while len(granted) < op.limit:
@@ -269,14 +272,7 @@ def _claim(draft: Draft, op: ClaimJobs) -> Outcome:
         draft.blocked = False
         lane, alone = search.next_lane()
         if lane is None:
-            if draft.drops.is_spent:
-                reason = Code.RETRY
-            elif draft.blocked:
-                reason = Code.UNREADABLE
-            elif gate is not None:
-                reason, wait_ms = gate.why_closed(search.kinds_waiting()) or (reason, 0)
-            if reason == Code.EMPTY:
-                reason, wait_ms = search.why_groups_wait() or (reason, wait_ms)
+            reason, wait_ms = _why_none(draft, search, gate)
             break
         if is_late(lane.ready[0], draft.now):
             if draft.dropped >= DROPPED_PER_COMMIT_MAX:
@@ -284,6 +280,9 @@ def _claim(draft: Draft, op: ClaimJobs) -> Outcome:
                 break
             draft.drop(lane.pop(), QUEUED)
             continue
+        if search.lacks_slots:
+            reason, wait_ms = Code.NO_SLOTS, search.slots_wanted(op.limit)
+            break
         most = op.limit - len(granted) if alone else 1
         if lane.mixed and most > 1:
             most = sum(1 for _ in takewhile(lambda job: not job.group, islice(lane.ready, most))) or 1
@@ -302,6 +301,23 @@ def _claim(draft: Draft, op: ClaimJobs) -> Outcome:
     runs = ((int(Code.GRANTED), len(granted)),) if granted else ()
     enough = granted and len(granted) == op.limit
     return Outcome(runs if enough else (*runs, (reason, wait_ms)), tuple(granted))
+
+
+def _why_none(draft: Draft, search: ClaimSearch, gate: Gate | None) -> tuple[Code, int]:
+    """Why a claim finds no more, and for how long."""
+    if draft.drops.is_spent:
+        return Code.RETRY, 0
+    if draft.blocked:
+        return Code.UNREADABLE, 0
+    closed = None if gate is None else gate.why_closed(search.kinds_waiting())
+    return closed or search.why_groups_wait() or (Code.EMPTY, 0)
+
+
+def _deposit(draft: Draft, lent: Lent) -> None:
+    """Put slots of the queue's limiter into the head; of another one they are void."""
+    if lent.limiter == draft.settings.limiter:
+        draft.starts = borrowed(draft.starts, lent, draft.now)
+        draft.changed = True
 
 
 def _held(draft: Draft, key: bytes, token: str) -> LeaseRecord | None:

@@ -32,6 +32,25 @@ class Round(StoredRow, frozen=True):
 NO_ROUND = Round()  # this very one stays away from an encoded head
 
 
+class LentRun(StoredRow, frozen=True):
+    """Slots of a limiter, one after the other. Times are microseconds of the head's time."""
+
+    at_us: int  # the first one's moment
+    interval_us: int  # between two; 0: all have the same moment
+    count: int
+    life_us: int  # from its moment on one may be used for so long
+
+
+class Lent(StoredRow, frozen=True):
+    """What a limiter lent to a shard, and what is left of it. See ``lending``."""
+
+    limiter: str  # its name
+    epoch: int  # of the limiter
+    runs: tuple[LentRun, ...]
+    lent: int = 0  # slots of the last block
+    used: int = 0  # since then
+
+
 class BatchRow(StoredRow, frozen=True):
     """Jobs whose common end is waited for. See ``batches``."""
 

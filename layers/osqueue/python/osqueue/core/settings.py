@@ -62,6 +62,7 @@ class QueueSettings(StoredRow, frozen=True):
     group_burst: int = 0  # of them that may be at once; 0: those of one second
     overrides: dict[str, GroupSettings] = {}  # noqa: RUF012 - of single groups that are at home in this shard
     fair: bool = False  # groups of which the fewest jobs run go first, and take turns
+    limiter: str = ""  # the pacer of whose slots each start uses one up; "": none
 
     def group_running_of(self, group: str) -> int:
         """How many jobs of a group may run at once; 0: as many as come."""

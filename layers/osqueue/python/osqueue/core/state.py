@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from .. import limits
-from .rows import NO_ROUND, BatchRow, BodyRef, Round, StoredContent, StoredRow
+from .rows import NO_ROUND, BatchRow, BodyRef, Lent, Round, StoredContent, StoredRow
 from .settings import QueueSettings
 
 SCHEDULED = "scheduled"
@@ -355,6 +355,7 @@ class PacerRow(StoredRow, frozen=True):
     shift_ms: int = 0  # by which its own time is behind the head's: all pauses together
     paused_ms: int = 0  # head time since when it is paused; 0: it is not
     epoch: int = 0  # random, drawn when it was created or reset: a slot of another one is void
+    borrowers: dict[bytes, int] = {}  # noqa: RUF012 - shards that asked lately, and when, in ms: see ``lending``
 
 
 NO_PACER = PacerRow()  # this very one stays away from an encoded head
@@ -385,6 +386,7 @@ class Starts(StoredRow, frozen=True):
     kinds: tuple[tuple[str, int], ...] = ()  # and those of kinds, sorted
     groups: dict[bytes, int] = {}  # noqa: RUF012 - and those of groups, by their digests
     groups_us: int = 0  # that of a group that is not among them; 0: it is full
+    lent: Lent | None = None  # slots of the queue's limiter
 
 
 NO_STARTS = Starts()  # this very one stays away from an encoded head

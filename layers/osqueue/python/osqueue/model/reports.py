@@ -82,6 +82,19 @@ class ShardUsage(Struct, frozen=True):
     may_run: int | None = None  # its share of max_running
     left: int | None = None  # that may start now by its share of the rate; None: there is no rate
     next_at: datetime | None = None
+    lent: int | None = None  # slots of the limiter that it has; None: there is no limiter
+
+
+class LimiterUse(Struct, frozen=True):
+    """The pacer that a queue shares with others, and what it lent to the queue."""
+
+    name: str
+    lent: int  # slots that shards of this queue have, for now and for soon
+    interval: float | None = None  # seconds between two slots
+    burst: int | None = None
+    next_at: datetime | None = None  # when it has its next slot; None: now
+    paused_at: datetime | None = None
+    missing: bool = False  # there is no such pacer: nothing starts
 
 
 class FlowUsage(Struct, frozen=True):
@@ -96,6 +109,7 @@ class FlowUsage(Struct, frozen=True):
     kinds: dict[str, LimitUsage]  # of those that run or have limits of their own; "" is the nameless one
     groups: dict[str, int]  # how many groups are running, full, held, stopped, paused, rate_limited
     shards: list[ShardUsage]  # none where there is one
+    limiter: LimiterUse | None = None
 
 
 class QueueGroup(Struct, frozen=True):

@@ -20,7 +20,7 @@ from ..core.settings import GroupSettings, KindSettings, QueueSettings
 from ..errors import Rejected, shown
 from .fields import DescribedField, described_fields, moment
 from .option_types import MaxAttempts, Priority, ResultTtl, RunWithin, StartWithin
-from .validation import milliseconds, moment_ms, seconds, text, whole_number
+from .validation import is_queue_name, milliseconds, moment_ms, plain_text, seconds, text, whole_number
 
 BackoffBase = Annotated[
     float,
@@ -292,6 +292,17 @@ GroupOnDead = Annotated[
 ]
 
 
+def _read_limiter(setting: DescribedField, value: Any) -> str:
+    """The name of a pacer."""
+    if not isinstance(value, str) or not is_queue_name(value):
+        raise Rejected(
+            f"{setting.name}: {shown(value)} is not the name of a pacer. Create one: 'osqueue pacer create ADDRESS NAME"
+            " --interval 1s'.",
+            field=setting.name,
+        )
+    return plain_text(value)
+
+
 class WishedSettings(Kind, frozen=True, kw_only=True):
     """What an operator may change while the queue runs; None leaves it as it is."""
 
@@ -361,6 +372,19 @@ class WishedSettings(Kind, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    limiter: (
+        Annotated[
+            str,
+            Meta(
+                description="The pacer at the same address of whose slots each start uses one up, also over several"
+                " queues. None: no limiter.",
+                max_length=64,
+                extra={"read": _read_limiter, "told": lambda name: name or None},
+            ),
+        ]
+        | UnsetType
+        | None
+    ) = UNSET
     ageing: (
         Annotated[
             float,
@@ -398,7 +422,7 @@ class WishedSettings(Kind, frozen=True, kw_only=True):
 
 ENDS = ("paused_until", "paused_for")
 # Settings of which None is a value, and how rows say it.
-LIFTED: dict[str, Any] = {"rate": (0, 0), "group_rate": (0, 0)}
+LIFTED: dict[str, Any] = {"rate": (0, 0), "group_rate": (0, 0), "limiter": ""}
 KIND_SETTINGS = described_fields(Kind)
 GROUP_SETTINGS = described_fields(Group)
 SETTINGS = described_fields(WishedSettings)

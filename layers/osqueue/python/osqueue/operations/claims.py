@@ -6,9 +6,10 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from .. import limits
 from ..commit.effects import QueueFlow, Submit
@@ -38,8 +39,11 @@ from ..model.keys import job_id, shard_of
 from ..objects.lookup import seek_rows
 from ..objects.segments import read_bodies
 from ..objects.staging import wipe_refused
-from .head_board import NEVER_BEFORE
+from .head_board import NEVER, NEVER_BEFORE
 from .waiting import WaitFlows
+
+if TYPE_CHECKING:
+    from .lending import Borrower
 
 CLOSED_SECONDS_MAX = 60.0  # for which one who waits believes that a queue is closed: a limit may be lifted
 SCOPES = ("kind", "queue")  # of what a throttle lets nothing start
@@ -98,13 +102,16 @@ class ClaimResult(Struct, frozen=True):
     scope: str | None = (
         None  # what is closed: "queue"; "kind", others may start; "group": all that wait are of groups to be resumed
     )
+    by_limiter: bool = False  # its limiter gave no slot: no head tells when it will
 
 
+LIMITED = (Code.NO_SLOTS, Code.RATE_LIMITED)  # by slots of a limiter, perhaps
 STOPPED = "stopped"  # all that wait are of groups that somebody has to resume
 REASONS: dict[Code | str, tuple[str, str | None]] = {  # why a claim is empty, and what is closed
     Code.PAUSED: ("paused", "queue"),
     Code.KINDS_PAUSED: ("paused", "kind"),
     Code.RATE_LIMITED: ("rate_limited", "queue"),
+    Code.NO_SLOTS: ("rate_limited", "queue"),
     Code.KINDS_RATE_LIMITED: ("rate_limited", "kind"),
     Code.RUNNING_LIMIT: ("running_limit", None),
     Code.IN_FLIGHT_LIMIT: ("in_flight_limit", None),
@@ -138,6 +145,13 @@ def closed_until(claimed: ClaimResult, now: float) -> float:
     return now + min(claimed.retry_after, CLOSED_SECONDS_MAX)
 
 
+def again_at(claimed: ClaimResult, now: float) -> float:
+    """When, monotonic seconds, one who waits asks again although no head has told of anything."""
+    if not claimed.by_limiter or claimed.retry_after is None:
+        return NEVER
+    return now + min(claimed.retry_after, CLOSED_SECONDS_MAX)
+
+
 def why_empty(answers: Sequence[tuple[Code | str, int]]) -> ClaimResult:
     """The answer of a claim that found nothing: by the last run of each shard's outcome."""
     closed = [(*REASONS[code], wait_ms) for code, wait_ms in answers if code in REASONS]
@@ -146,9 +160,11 @@ def why_empty(answers: Sequence[tuple[Code | str, int]]) -> ClaimResult:
     closed.sort(key=lambda each: each[1] != "group")  # what opens by itself tells more than what does not
     reason, scope, _ = closed[-1]
     waits = [wait_ms for _, _, wait_ms in closed if wait_ms]
-    if scope == "queue" and (len(closed) < len(answers) or any(each != "queue" for _, each, _ in closed)):
+    refused = any(code == Code.NO_SLOTS and wait_ms for code, wait_ms in answers)  # then none start elsewhere
+    all_closed = refused or len(closed) == len(answers)
+    if scope == "queue" and not (all_closed and all(each == "queue" for _, each, _ in closed)):
         scope = "kind"  # jobs that come may start elsewhere
-    return ClaimResult((), reason, min(waits) / 1000 if waits else None, scope)
+    return ClaimResult((), reason, min(waits) / 1000 if waits else None, scope, refused)
 
 
 class ClaimFlows(WaitFlows):
@@ -174,7 +190,8 @@ class ClaimFlows(WaitFlows):
             left = until - self.machine.monotonic()
             if claimed.leases or left <= 0:
                 return claimed
-            waiter.closed_until = closed_until(claimed, self.machine.monotonic())
+            now = self.machine.monotonic()
+            waiter.closed_until, waiter.again_at = closed_until(claimed, now), again_at(claimed, now)
             yield from self.rest(waiter, left)
 
     def _claim(self, op: ClaimJobs) -> QueueFlow[ClaimResult]:
@@ -182,14 +199,17 @@ class ClaimFlows(WaitFlows):
         first = int(self.machine.uniform() * count) if count > 1 else 0
         answers: list[tuple[Code | str, int]] = []
         damaged = False
+        borrower: Borrower | None = None
         for at in range(count):
             shard = (first + at) % count
             asked = self.machine.monotonic()
-            answer = yield Submit(shard, (op,))
-            outcome: Outcome = answer.outcomes[0]
-            while outcome.code == Code.RETRY:  # late jobs stood in front, and there may be more of them
-                answer = yield Submit(shard, (op,))
-                outcome = answer.outcomes[0]
+            outcome = yield from self.claim_in(shard, op)
+            if outcome.code in LIMITED and self._limiter_of(shard):
+                if borrower is None:
+                    from .lending import Borrower  # few queues have a limiter
+
+                    borrower = Borrower(self.queue, self.writers, self.claim_in)
+                outcome = yield from borrower.claim(shard, op, outcome)
             if outcome.leases:
                 for each in range(count):
                     self.board(each).active = asked
@@ -206,6 +226,21 @@ class ClaimFlows(WaitFlows):
                 " See docs/operations.md."
             )
         return why_empty(answers)
+
+    def claim_in(self, shard: int, op: ClaimJobs) -> QueueFlow[Outcome]:
+        """Claim in one shard. Slots are deposited once, however often it takes."""
+        answer = yield Submit(shard, (op,))
+        while (
+            answer.outcomes[0].code == Code.RETRY
+        ):  # late jobs stood in front, and there may be more of them
+            answer = yield Submit(shard, (replace(op, lent=None),))
+        outcome: Outcome = answer.outcomes[0]
+        return outcome
+
+    def _limiter_of(self, shard: int) -> str:
+        """The queue's limiter, by the head that has just answered; "" where there is none."""
+        head = self.writers[shard].head
+        return "" if head is None else head.state.settings.limiter
 
     def granted(
         self, shard: int, leases: Sequence[LeaseRecord], asked: float

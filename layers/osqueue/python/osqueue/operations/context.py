@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ..clock import Machine
-from ..commit.effects import QueueFlow, Submit
+from ..commit.effects import HeadPlace, QueueFlow, Submit
 from ..commit.writer import ShardWriter
 from ..core.queue_ops import ChangeSettings
 from ..core.state import State
@@ -15,14 +16,14 @@ from ..objects.staging import StagingArea
 from ..stores.base import LookPace, Refused, Store, Written
 
 
-class Writers(dict[int, ShardWriter]):
-    """The writers of a queue's shards, made as they are needed, one for each."""
+class Writers(dict[HeadPlace, ShardWriter]):
+    """The writers of a queue's shards and of its limiter, made as they are needed, one for each."""
 
-    def __init__(self, make: Callable[[int], ShardWriter]) -> None:
+    def __init__(self, make: Callable[[Any], ShardWriter]) -> None:
         super().__init__()
         self._make = make
 
-    def __missing__(self, shard: int) -> ShardWriter:
+    def __missing__(self, shard: HeadPlace) -> ShardWriter:
         return self.setdefault(shard, self._make(shard))  # one step, so two threads get the same one
 
 

@@ -53,6 +53,7 @@ from ..model.keys import drawn_ms, is_key, job_id, key_of, shard_of
 from ..objects import archive, id_index
 from ..objects.layout import read_state
 from ..objects.lookup import JobLocation
+from .lending import limiter_held, limiter_state
 from .results import LocatedJob, ResultFlows
 
 PARTS_MAX = 1_000  # archive parts that one question may read
@@ -71,9 +72,11 @@ class ExplainFlows(ResultFlows):
         if found is not None:
             now = yield from self.moment(shard_of(found.key), found.state)
             settings = yield from self._settings_of(found)
-            return explain_job(
-                found.location.view(), _standing(self.queue, found, settings, now), moment(now)
-            )
+            standing = _standing(self.queue, found, settings, now)
+            if not standing.held and found.location.state == QUEUED and settings.limiter:
+                limiter = yield from limiter_state(settings.limiter)
+                standing = replace(standing, held=limiter_held(found.state, limiter, now))
+            return explain_job(found.location.view(), standing, moment(now))
         key = yield from self._key_of(text)
         record = yield from self._recorded(key)
         about = JobContext(
@@ -177,7 +180,8 @@ def _whole(records: Sequence[ArchiveRecord]) -> ArchiveRecord:
 
 def _standing(queue: str, found: LocatedJob, settings: QueueSettings, now_ms: int) -> JobContext:
     at, settings = found.location, without_ended(settings, now_ms)
-    state = replace(found.state, settings=without_ended(found.state.settings, now_ms))
+    own = replace(without_ended(found.state.settings, now_ms), limiter="")  # which is told of by itself
+    state = replace(found.state, settings=own)
     return JobContext(
         queue,
         paused=settings.paused,

@@ -126,6 +126,9 @@ class WorkWaiter(HeadListener):
         self.kinds = kinds
         self.empty = 0  # claims in a row that found nothing
         self.closed_until = NEVER_BEFORE  # monotonic seconds: no head has to be looked at before
+        self.again_at = (
+            NEVER  # monotonic seconds: by then it claims again, whatever heads promise, and not before
+        )
         self._heads: dict[str, bytes] = {}  # commits that promised a job, by shard
         self._timers: dict[str, Timer] = {}  # by shard
 

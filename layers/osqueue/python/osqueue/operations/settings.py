@@ -160,6 +160,10 @@ class SettingsFlows(ResultFlows):
                 field="shards",
             )
         _refuse_small_limits(settings, op)
+        if op.limiter:
+            from .lending import refuse_missing
+
+            yield from refuse_missing(op.limiter)
         yield from self.known_queue()
         if op.group_shards is not None or op.groups:
             op = yield from self._of_groups(settings, op)

@@ -21,6 +21,7 @@ from ..model.keys import job_id
 from ..model.reports import FlowUsage, LimitUsage, QueueGroup, RateUse, ShardUsage
 from ..objects.layout import read_state
 from .explain import group_held
+from .lending import limiter_state, limiter_use, slots_lent
 
 GROUPS_MAX = limits.ITEMS_PER_REQUEST_MAX
 
@@ -41,6 +42,10 @@ class UsageFlows:
         kinds = sorted({whose for use in uses for whose in use if whose is not None})
         groups = [each for state in states for each in group_use(state, max(now_ms, state.now_ms))]
         whole = _told([use[None] for use in uses], settings, now_ms)
+        limiter = None
+        if settings.limiter:
+            head = yield from limiter_state(settings.limiter)
+            limiter = limiter_use(settings.limiter, head, states, now_ms)
         return FlowUsage(
             self.queue,
             whole.running,
@@ -53,7 +58,10 @@ class UsageFlows:
                 for kind in kinds
             },
             {name: sum(each.state == name for each in groups) for name in GROUP_STATES},
-            [_share(use[None], now_ms) for use in uses] if len(uses) > 1 else [],
+            [_share(use[None], state, now_ms) for use, state in zip(uses, states, strict=True)]
+            if len(uses) > 1
+            else [],
+            limiter,
         )
 
     def groups(self, shards: int, limit: int) -> QueueFlow[list[QueueGroup]]:
@@ -100,9 +108,10 @@ def _told(uses: Sequence[LimitUse], row: QueueSettings | KindSettings | None, no
     return LimitUsage(running, row.max_running or None, rate, bool(row.paused), until)
 
 
-def _share(use: LimitUse, now_ms: int) -> ShardUsage:
+def _share(use: LimitUse, state: State, now_ms: int) -> ShardUsage:
     """What one shard has of the limits of the queue, and uses."""
-    return ShardUsage(use.running, use.may_run, use.left, _after(use.wait_ms, now_ms))
+    after = _after(use.wait_ms, now_ms)
+    return ShardUsage(use.running, use.may_run, use.left, after, slots_lent(state, now_ms))
 
 
 def _after(wait_ms: int, now_ms: int) -> datetime | None:

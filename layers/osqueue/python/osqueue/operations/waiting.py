@@ -92,6 +92,13 @@ class WaitFlows(FlowContext):
                     at = min(at, self._due_at(waiter, shard, board, now), look_at)
                 first = boards[0].state
                 grown = first is not None and first.settings.shards != len(boards)
+                if (
+                    isinstance(waiter, WorkWaiter) and waiter.again_at < NEVER
+                ):  # a limiter said so, and no head
+                    if now < min(closed, waiter.again_at):
+                        waiter.ready = False
+                    waiter.ready = waiter.ready or waiter.again_at <= now
+                    at = min(at, waiter.again_at)
                 if waiter.ready or waiter.stopped or now >= until or grown:
                     return
                 yield AwaitNews(waiter, max(0.0, at - now))

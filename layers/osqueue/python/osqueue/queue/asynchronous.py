@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from ..clock import Machine
 from ..commit.async_group import AsyncDriver, AsyncEventQueue, AsyncGroup
-from ..commit.effects import AwaitNews, Effect, QueueEffect, QueueFlow, RemoteRequest, Submit
+from ..commit.effects import AwaitNews, Effect, HeadPlace, QueueEffect, QueueFlow, RemoteRequest, Submit
 from ..commit.group import CommitWaiter, give_back
 from ..core.state import Transition
 from ..errors import OsqueueError
@@ -57,9 +57,9 @@ class AsyncRunner(Awaiting):
     def _make_driver(self) -> None:
         self._driver = AsyncDriver(self._place, self.machine)
         self._event_queue = AsyncEventQueue(self._tell_async, self.machine)
-        self._commit_groups: dict[int, AsyncGroup] = {}
+        self._commit_groups: dict[HeadPlace, AsyncGroup] = {}
 
-    def _group(self, shard: int) -> AsyncGroup:
+    def _group(self, shard: HeadPlace) -> AsyncGroup:
         if shard not in self._commit_groups:
             self._commit_groups[shard] = AsyncGroup(
                 self._writers[shard], self._driver, self._event_queue, self.window

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
 from .. import limits
 from ..clock import MACHINE, Machine
-from ..commit.effects import QueueFlow, Submit
+from ..commit.effects import HeadPlace, QueueFlow, Submit
 from ..commit.writer import ShardWriter
 from ..errors import NotSupported, Rejected
 from ..model import validation
@@ -221,8 +221,12 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
         """Where those of this process meet who wait for jobs of a shard."""
         return board_of(self._place.place, root_of(self.name, shard))
 
-    def _writer(self, shard: int) -> ShardWriter:
+    def _writer(self, shard: HeadPlace) -> ShardWriter:
         store = self.store
+        if isinstance(shard, str):
+            from ..operations.lending import limiter_writer
+
+            return limiter_writer(shard, self.machine, store)
         root = root_of(self.name, shard)
         writer = ShardWriter(
             root, self.name, self.machine, store.clock_ms, store.room_below, store.flushes, store.turns

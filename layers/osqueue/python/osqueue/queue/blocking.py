@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from ..clock import Machine
 from ..commit.driver import BlockingDriver
-from ..commit.effects import AwaitNews, QueueEffect, QueueFlow, Submit
+from ..commit.effects import AwaitNews, HeadPlace, QueueEffect, QueueFlow, Submit
 from ..commit.event_queue import EventQueue
 from ..commit.group import BlockingGroup
 from ..errors import OsqueueError
@@ -57,9 +57,9 @@ class BlockingRunner(Blocking):
     def _make_driver(self) -> None:
         self._driver = BlockingDriver(self._place, self.machine)
         self._event_queue = EventQueue(self._tell, self.machine)
-        self._commit_groups: dict[int, BlockingGroup] = {}
+        self._commit_groups: dict[HeadPlace, BlockingGroup] = {}
 
-    def _group(self, shard: int) -> BlockingGroup:
+    def _group(self, shard: HeadPlace) -> BlockingGroup:
         if shard not in self._commit_groups:
             made = BlockingGroup(self._writers[shard], self._driver, self._event_queue, self.window)
             self._commit_groups.setdefault(shard, made)  # one step, so two threads get the same one

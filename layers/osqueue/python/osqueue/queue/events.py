@@ -136,8 +136,8 @@ class QueueEvents:
     def _observe(self, observer: OnEvents) -> None:
         """Call ``observer`` as well for every transition that this object commits from now on."""
         self._observers.append(observer)
-        for writer in self._writers.values():
-            writer.observed = True
+        for place, writer in self._writers.items():
+            writer.observed = not isinstance(place, str)  # a limiter's knows no jobs
 
     def _tell(self, events: Sequence[Transition]) -> None:
         for observer in self._observers:

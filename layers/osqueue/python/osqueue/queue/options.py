@@ -64,6 +64,7 @@ class SettingArguments(TypedDict, total=False):
     groups: Mapping[str, Group | Mapping[str, Any]] | None
     fair: bool | None
     archive_payloads: bool | None
+    limiter: str | None
     ageing: float | timedelta | None
     shards: int | None
     kinds: Mapping[str, Kind | Mapping[str, Any] | None] | None

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ..clock import Machine
 from ..commit.driver import BlockingDriver
-from ..commit.effects import AwaitNews, QueueFlow, Sleep, Submit
+from ..commit.effects import AwaitNews, HeadPlace, QueueFlow, Sleep, Submit
 from ..commit.writer import OnHead, ShardWriter
 from ..contract.content import PassThroughCodec
 from ..contract.functions import WAIT_S_MAX
@@ -50,9 +50,9 @@ class CachedQueue(Queue[Any]):
         self.flows.page_bytes = self.flows.content_bytes_max = INCLUDED_BYTES_MAX
         return self.flows
 
-    def _writer(self, shard: int) -> ShardWriter:
+    def _writer(self, shard: HeadPlace) -> ShardWriter:
         writer = super()._writer(shard)
-        if self._hearing is not None:
+        if self._hearing is not None and not isinstance(shard, str):
             writer.on_head = self._hearing(self.name, writer.on_head)
         return writer
 

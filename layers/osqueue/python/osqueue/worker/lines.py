@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import limits
-from ..operations.claims import ClaimResult, closed_until
+from ..operations.claims import ClaimResult, again_at, closed_until
 from ..operations.head_board import WorkWaiter
 from .handlers import HandlerRule, Handlers
 from .heartbeats import FlowRunner
@@ -142,7 +142,7 @@ class ClaimLines:
             return
         line.over = alone and (claimed.reason not in LIMITS or claimed.scope == "group")
         line.waiter.empty += 1
-        line.waiter.closed_until = closed_until(claimed, now)
+        line.waiter.closed_until, line.waiter.again_at = closed_until(claimed, now), again_at(claimed, now)
 
     def begin_rest(self, line: ClaimLine, alone: bool) -> None:
         """Have a line rest that found nothing, unless it does."""

@@ -1,0 +1,21 @@
+"""Shards under one limiter in virtual time: no slot used twice, none unreserved, no window with too many starts."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from simulation.profile import PROFILES
+from simulation.run import simulate
+
+
+def test_starts_keep_within_the_bound_whatever_befalls_their_claimers() -> None:
+    reports = [simulate(seed, PROFILES["lending"]) for seed in range(10)]
+    assert [each.violation for each in reports] == [""] * len(reports)
+    assert sum(each.slots for each in reports) > 2_000
+    faults = sum((each.faults for each in reports), Counter[str]())
+    assert {"lost", "late", "duplicate", "freeze", "crash", "suspend", "step"} <= faults.keys()
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    first, again = (simulate(3, PROFILES["lending"]) for _ in range(2))
+    assert first == again
