@@ -133,8 +133,10 @@ class ClaimSearch:
         """The lanes of the most urgent priority in which jobs wait that may start; with ageing, of all priorities."""
         lanes: list[tuple[int, BacklogDraft]] = []
         first, all_ = 0, bool(self._draft.settings.ageing_ms)
+        free = self._gate is None and self._kinds is None
         for (priority, kind), lane in self._draft.lanes.items():
-            if (not lanes or all_ or priority <= first) and lane and self._may_start(priority, kind):
+            may_start = (free and kind != MIXED) or self._may_start(priority, kind)
+            if (not lanes or all_ or priority <= first) and lane and may_start:
                 same = lanes and (all_ or priority == first)
                 lanes = [*lanes, (priority, lane)] if same else [(priority, lane)]
                 first = priority
@@ -241,11 +243,11 @@ def _groups_of(head: Draft | State, now_ms: int) -> Groups:
 
 def needs_of_claims(state: State, requests: Sequence[Request]) -> list[NeededRange]:
     """What these requests' claims will want to read, so that it can be read before the first reduction."""
-    if not any(lane.backlog.spans for lane in state.lanes):
-        return []
     claims = [op for request in requests for op in request.ops if isinstance(op, ClaimJobs)]
     room = (limits.LEASES_BYTES_MAX - state.leases_bytes) // LEASE_WEIGHT_MIN
     wanted = 0 if state.settings.paused else min(sum(op.limit for op in claims), room)
+    if not any(lane.backlog.spans and len(lane.backlog.ready) < wanted for lane in state.lanes):
+        return []
     gate = gate_of(state.settings, state.leases, state.starts, state.now_ms)
     needs: list[NeededRange] = []
     for lane in state.lanes:  # sorted by priority

@@ -249,14 +249,17 @@ class Draft:
         room = limits.LEASES_BYTES_MAX - self.leases_bytes
         jobs, filled = lane.take(count, room, LEASE_WEIGHT + len(worker.encode()), self.now)
         now, latest = self.now, self.latest
+        end = latest + lease_ms
         granted: list[LeaseRecord] = []
         for job, token in zip(jobs, self.tokens, strict=False):
             leased = replace(job, attempt=job.attempt + 1, run=job.run + 1, due_ms=0)
-            until = latest + job.run_within_ms if job.run_within_ms else 0
-            end = lease_end(latest, lease_ms, until)
-            lease = self.leases[job.key] = LeaseRecord(
-                leased, token, worker, now, now, end, lease_ms, until_ms=until
-            )
+            if job.run_within_ms:
+                until = latest + job.run_within_ms
+                within = lease_end(latest, lease_ms, until)
+                lease = LeaseRecord(leased, token, worker, now, now, within, lease_ms, until_ms=until)
+            else:
+                lease = LeaseRecord(leased, token, worker, now, now, end, lease_ms)
+            self.leases[job.key] = lease
             granted.append(lease)
         self.leases_bytes += filled
         self.counts["claimed"] += len(granted)
@@ -347,11 +350,12 @@ class Draft:
             history = job.history
         if (job.schedule or job.links) and origin != FAILED:
             self.tally(job, -1, cancelled=state == CANCELLED and not successor, total=-bool(successor))
-        self.holds = groups.not_for(self.holds, job)
+        if self.holds:
+            self.holds = groups.not_for(self.holds, job)
         ttl = self.result_ttls.pop(job.key, job.result_ttl_ms) if self.result_ttls else job.result_ttl_ms
         expires = self.now if state == FAILED else self.now + ttl
         row = FinishedJob(
-            replace(job, payload=b"", history=history, links=links_kept(job.links, followed)),
+            replace(job, payload=b"", history=history, links=job.links and links_kept(job.links, followed)),
             state,
             self.now,
             token,

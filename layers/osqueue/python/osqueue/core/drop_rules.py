@@ -147,7 +147,8 @@ class Drops:
         self._since = 0  # of what is written after a rule came in this very reduction
 
     def freeze(self, before: DropRules) -> DropRules:
-        """The rules as data again."""
+        """The rules as data again. Nothing ends from now on: else they and their draft would wait for the collector."""
+        self._end = _never
         row = DropRules(self.rules, self.place) if self.rules else NO_DROPS
         return before if row == before else row
 

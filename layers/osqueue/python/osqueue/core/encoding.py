@@ -200,6 +200,7 @@ class _Window(Struct, frozen=True):
     field: msgspec.Raw  # as it stands in the head
     items: bytes = b""  # its jobs, one after the other, and where each of them begins; not before it slides
     starts: tuple[int, ...] = ()
+    gone: int = 0  # of them, those in front that have left
 
 
 def _slid(last: _Window | None, rows: tuple[JobRecord, ...]) -> _Window:
@@ -214,10 +215,14 @@ def _slid(last: _Window | None, rows: tuple[JobRecord, ...]) -> _Window:
     if not all(map(is_, islice(last.rows, gone, gone + kept), rows)):
         return _Window(rows, msgspec.Raw(encode(rows)))
     if last.starts:
-        begin, end = last.starts[gone], last.starts[gone + kept]
+        at = last.gone + gone
+        begin, end = last.starts[at], last.starts[at + kept]
+        items = last.items[begin:end]
+        if kept == len(rows):
+            return _Window(rows, msgspec.Raw(_array(kept, items)), last.items, last.starts, at)
         fresh = [encode(row) for row in rows[kept:]]
-        items = last.items[begin:end] + b"".join(fresh)
-        starts = [at - begin for at in last.starts[gone : gone + kept]]
+        items += b"".join(fresh)
+        starts = [start - begin for start in last.starts[at : at + kept]]
         starts.extend(accumulate(map(len, fresh), initial=end - begin))
     else:
         each = [encode(row) for row in rows]

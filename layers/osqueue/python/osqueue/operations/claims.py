@@ -246,10 +246,16 @@ class ClaimFlows(WaitFlows):
         self, shard: int, leases: Sequence[LeaseRecord], asked: float
     ) -> QueueFlow[tuple[GrantedLease, ...]]:
         """Leases with what their jobs were given to work on."""
-        contents: list[Any] = [each for lease in leases for each in lease.job.contents]
+        links = [lease.job.links for lease in leases]
+        contents: list[Any] = [lease.job.payload for lease in leases]
+        if any(links):
+            contents = [each for lease in leases for each in lease.job.contents]
         if BodyRef in map(type, contents):
             contents = yield from read_bodies(self.writers[shard].root, contents)
-        return with_contents(leases, contents, asked)
+        if any(links):
+            return with_contents(leases, contents, asked)
+        given = zip(leases, contents, strict=True)
+        return tuple([GrantedLease(lease, payload, asked) for lease, payload in given])
 
     # ── What a worker says ───────────────────────────────────────────────────
     def complete(self, key: bytes, token: str, value: Any) -> QueueFlow[bool]:
