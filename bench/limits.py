@@ -46,6 +46,7 @@ PROCESSES = 8
 DELAYS_MS = (0, 30)  # added to every request: the second stands for S3
 GOAL_USED = 0.95
 SKEWED_DELAY_MS = 30
+LENT_BURST = 10  # of the limiter: a fifth of a second, in which a borrower may be late
 SKEW_MS = 200  # by which the clocks of processes are wrong, at most, either way
 WAY_S = 0.5  # that answers are on their way: starts are noted when they are heard of
 
@@ -114,7 +115,7 @@ def skewed(options: BenchOptions, side: str) -> Iterator[Figure]:
         queue: Queue[Any] = Queue.connect(f"file://{folder}?fsync=off", "calls")
         if side == "lent":
             with Pacer.connect(f"file://{folder}?fsync=off", "api") as pacer:
-                pacer.create(1 / RATE)
+                pacer.create(1 / RATE, burst=LENT_BURST)
         queue.configure(shards=SHARDS, **({"limiter": "api"} if side == "lent" else {"rate": (RATE, 1)}))
         for at in range(SHARDS):
             queue.enqueue_many([{"payload": at} for at in range(few if at else many)])
@@ -125,13 +126,14 @@ def skewed(options: BenchOptions, side: str) -> Iterator[Figure]:
     starts = sorted(start for answer in answers for start in answer["starts"])
     asked = sum(answer["requests"] for answer in answers)
     life_s = LIFE_US_MIN / 1e6 + 2 * SKEW_MS / 1000 + WAY_S
-    over = round(RATE * life_s) + 1 if side == "lent" else RATE + SHARDS
+    over = round(RATE * life_s) + LENT_BURST if side == "lent" else RATE + SHARDS
     name = f"{RATE} a second, jobs in one shard of {SHARDS}, {side}"
     yield at_most(f"{name}: worst second", worst(starts, 1.0), RATE + over, "starts", "goal: the bound")
     yield at_most(f"{name}: worst 5 s", worst(starts, 5.0), 5 * RATE + over, "starts", "goal: the bound")
-    there = seconds * RATE
-    used = Figure(f"{name}: used", len(starts) / there, "", note=f"{len(starts)} of {there:,.0f}")
-    yield at_least(used.what, used.figure, GOAL_USED, "", used.note) if side == "lent" else used
+    there, beyond = seconds * RATE, len(starts) - (LENT_BURST if side == "lent" else 0)
+    used = Figure(f"{name}: used", beyond / there, "", note=f"{beyond} of {there:,.0f}")
+    lent_note = f"{used.note} beyond the burst"
+    yield at_least(used.what, used.figure, GOAL_USED, "", lent_note) if side == "lent" else used
     yield Figure(f"{name}: requests a start", asked / max(1, len(starts)), "")
 
 
