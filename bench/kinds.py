@@ -1,4 +1,4 @@
-"""What it takes to find one job behind a million others: of a rare kind, and of another group.
+"""What it takes to find one job behind a million others: of a rare kind, of another group, and of many in turn.
 
 Jobs lie as bulks put them. A request is a read or a write of the store, in memory, so that their number and the
 library's own time are what is measured; the process that claims has seen nothing before.
@@ -23,6 +23,7 @@ GROUP_SECONDS = 2.0
 REQUESTS = 10
 HELD = 1_000  # groups that wait for a job of theirs
 CLAIMS = 200
+TENANTS = 1_000  # behind one that has all but a few of the jobs
 
 
 class RequestCount(WrappedStore):
@@ -47,6 +48,7 @@ def run(options: BenchOptions) -> Iterator[Figure]:
     )
     yield from first_of("another group", None, jobs, [{"group": "large"}], {"group": "small"})
     yield from with_held_groups(options)
+    yield from in_turn(jobs, options)
 
 
 def first_of(
@@ -84,3 +86,34 @@ def with_held_groups(options: BenchOptions) -> Iterator[Figure]:
                 queue.complete_many(queue.claim())
             seconds[held] += perf_counter() - began
     yield at_most(f"claims with {HELD:,} groups that wait, over none", ratio(seconds[HELD], seconds[0]), 1.3)
+
+
+def in_turn(jobs: int, options: BenchOptions) -> Iterator[Figure]:
+    """One tenant has a million jobs, and behind them a thousand have two each; claims of one, fair and not."""
+    seconds = {False: 0.0, True: 0.0}
+    requests = 0
+    served: list[str] = []
+    turns = TENANTS + 1
+    for fair in (False, True):
+        store = MemoryStore()
+        queue: Queue[Any] = Queue(store, "q")
+        queue.configure(fair=fair, group_running=0)
+        queue.enqueue_many({"payload": at, "group": "large"} for at in range(jobs))
+        queue.enqueue_many({"payload": at, "group": f"small-{at % TENANTS}"} for at in range(2 * TENANTS))
+        counted = RequestCount(store)
+        fresh: Queue[Any] = Queue(counted, "q")
+        fresh.complete_many(fresh.claim())
+        counted.requests = 0
+        for _ in range(turns):
+            began = perf_counter()
+            (lease,) = fresh.claim()
+            seconds[fair] += perf_counter() - began
+            if fair:
+                served.append(lease.group or "")
+            lease.complete()
+        if fair:
+            requests = counted.requests
+    name = f"{TENANTS:,} tenants behind {jobs:,} jobs of one"
+    yield Figure(f"{name}: served in the first {turns:,} starts", len(set(served)), "", "all: 1,001")
+    yield Figure(f"{name}: requests a start and its end", requests / turns, "")
+    yield Figure(f"{name}: a fair claim over one in order", ratio(seconds[True], seconds[False]), "x")

@@ -264,6 +264,7 @@ def test_a_round_gives_everybody_a_turn(count: int, seed: int) -> None:
     if count <= limits.GROUPS_SERVED_MAX:
         assert set(got.values()) == {rounds}
     assert max(got.values()) <= 2 * rounds
+    assert sum(map(bool, got.values())) == count
 
 
 @pytest.mark.usefixtures("small")

@@ -67,6 +67,7 @@ class Wanted:
         self.asked = None if kinds is None else frozenset(map(kind_digest, kinds - self._closed))
         self.count = count  # so many at most
         self.passed: dict[str, Place] = {}  # of each segment, what was looked at: there is none before it
+        self._not_these: set[str] = set()  # groups of which none may start
         self.is_exact = True  # no digest stands for another kind as well, as far as jobs were looked at
         self._shut = frozenset(map(kind_digest, self._closed))
 
@@ -84,7 +85,13 @@ class Wanted:
         """Is it this one?"""
         if job.kind in self._closed or (self._kinds is not None and job.kind not in self._kinds):
             return False
-        return not job.group or self.opens(group_digest(job.group))
+        group = job.group
+        if not group or group in self._not_these:
+            return not group
+        if self.opens(group_digest(group)):
+            return True
+        self._not_these.add(group)  # a claim that goes on closes more of them, and opens none
+        return False
 
     def has(self, kind: bytes) -> bool:
         """May it be one of the kind of which this is the digest?"""
