@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from osqueue import JobCancelled, Rejected
+from osqueue import JobCancelled, Next, Rejected
 
 
 def test_all_of_a_kind_are_cancelled_and_no_others(q: Any) -> None:
@@ -86,6 +86,64 @@ def test_of_every_shard(q: Any) -> None:
     assert list(q.claim(30)) == []
 
 
+def test_a_batch_is_over_when_its_running_jobs_have_ended_and_has_no_success(q: Any) -> None:
+    q.configure(shards=4)
+    with q.batch(on_complete=Next("report"), on_success=Next("publish")) as batch:
+        batch.enqueue_many({"payload": n, "kind": "ab"[n % 2]} for n in range(6))
+        batch.enqueue(6, kind="a", delay=600)
+    with q.batch() as another:
+        kept = another.enqueue(1, kind="c").job_id
+    (lease,) = q.claim(kinds=["b"])
+    seen = q.cancel_many(batch=batch.id, dry_run=True)
+    assert (seen.cancelled, seen.asked, seen.waiting) == (6, 1, 0)
+    assert q.batch_status(batch.id).left == 7
+    assert q.cancel_many(batch=batch.id) == seen
+    status = q.batch_status(batch.id)
+    assert (status.state, status.left, status.cancelled) == ("sealed", 1, 6)
+    assert [each.job_id for each in q.claim(10)] == [kept]
+    lease.heartbeat()
+    assert lease.cancel_requested
+    lease.complete()
+    status = q.batch_status(batch.id)
+    assert (status.state, status.left, status.completed, status.cancelled) == ("over", 0, 1, 6)
+    (report,) = q.claim(10)
+    assert (report.kind, report.payload["cancelled"]) == ("report", 6)
+
+
+def test_an_open_batch_is_cancelled_and_goes_on_with_what_joins_later(q: Any) -> None:
+    made = q.open_batch(on_complete=Next("report"))
+    items = [{"payload": n, "batch": made.batch_id, "delay": 600 * (n % 2)} for n in range(3_000)]
+    mine = [each.job_id for each in q.enqueue_many(items)]
+    others = sorted(each.job_id for each in q.enqueue_many([{"payload": n} for n in range(1_500)]))
+    done = q.cancel_many(batch=made.batch_id)
+    assert done.cancelled + done.waiting == 3_000
+    assert done.waiting > 0
+    assert [q.status(each).state for each in (mine[0], mine[1_701], mine[-1])] == ["cancelled"] * 3
+    assert "by drop rule" in q.why(mine[-1])
+    late = [q.enqueue(n, batch=made.batch_id).job_id for n in range(2)]
+    q.reap()
+    q.reap()
+    status = q.batch_status(made.batch_id)
+    assert (status.state, status.total, status.left, status.cancelled) == ("open", 3_002, 2, 3_000)
+    assert q.seal_batch(made.batch_id).state == "sealed"
+    got: list[Any] = []
+    while leases := q.claim(500):
+        got += leases
+        q.complete_many(leases)
+    assert sorted(each.job_id for each in got if each.batch) == sorted(late)
+    assert sorted(each.job_id for each in got if not each.parent and not each.batch) == others
+    assert [each.kind for each in got if each.parent] == ["report"]
+
+
+def test_a_kind_within_a_batch_and_one_that_is_not_there(q: Any) -> None:
+    with q.batch() as batch:
+        batch.enqueue_many({"payload": n, "kind": "ab"[n % 2]} for n in range(5))
+    assert q.cancel_many(kinds=["a"], batch=batch.id).cancelled == 3
+    assert q.batch_status(batch.id).left == 2
+    found = q.cancel_many(batch=q.enqueue(1).job_id)  # an id, and of no batch
+    assert (found.cancelled, found.asked, found.waiting) == (0, 0, 0)
+
+
 def test_a_queue_that_nobody_has_made_stays_away(opened: Callable[..., Any]) -> None:
     q = opened()
     found = q.cancel_many()
@@ -98,6 +156,9 @@ def test_what_makes_no_sense_is_refused(q: Any) -> None:
         ("kinds", {"kinds": [f"k{n}" for n in range(17)]}),
         ("group", {"group": ""}),
         ("group", {"group": 7}),
+        ("batch", {"batch": ""}),
+        ("batch", {"batch": "march"}),
+        ("batch", {"batch": 7}),
         ("enqueued_before", {"enqueued_before": "1h"}),
         ("enqueued_before", {"enqueued_before": datetime(2030, 1, 1)}),  # noqa: DTZ001 - that is the point
     ):

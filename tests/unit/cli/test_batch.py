@@ -59,3 +59,19 @@ def test_a_job_joins_a_batch(run: Run, q: Queue[Any]) -> None:
     made = q.open_batch()
     run("enqueue", "mail", "1", "--batch", made.batch_id)
     assert q.batch_status(made.batch_id).total == 1
+
+
+def test_a_batch_is_cancelled(run: Run, q: Queue[Any]) -> None:
+    with q.batch("march") as batch:
+        batch.enqueue_many({"payload": n} for n in range(3))
+    q.enqueue(1)
+    (lease,) = q.claim()
+    seen = answer(run("batch", "cancel", "mail", batch.id, "--dry-run"))
+    assert seen == {"queue": "mail", "batch_id": batch.id, "would_cancel": 2, "asked": 1, "waiting": 0}
+    assert answer(run("batch", "cancel", "mail", batch.id))["cancelled"] == 2
+    assert q.batch_status(batch.id).left == 1
+    lease.complete()
+    assert answer(run("batch", "show", "mail", batch.id))["state"] == "over"
+    assert len(q.claim(10)) == 1
+    for wrong, words in (("march", "no id of a batch"), (str(lease.job_id), "osqueue batch ls")):
+        assert words in run("batch", "cancel", "mail", wrong).stderr

@@ -12,6 +12,7 @@ from osqueue.core.state import (
     DropRules,
     JobRecord,
     Lane,
+    Links,
     Span,
     State,
 )
@@ -43,6 +44,10 @@ def test_it_covers_what_matches_in_an_older_span() -> None:
     of_a_group = DropRule(10, 0, None, "g")
     assert covering((RULE, of_a_group), job(kind="b", group="g"), span(9)) is of_a_group
     assert covering((of_a_group,), job(group="h"), span(9)) is None
+    of_a_batch = DropRule(10, 0, batch=b"b")
+    assert covering((of_a_batch,), job(links=Links(batch=b"b")), span(9)) is of_a_batch
+    assert covering((of_a_batch,), job(links=Links(batch=b"c")), span(9)) is None
+    assert covering((of_a_batch,), job(), span(9)) is None
 
 
 def test_labels_tell_where_it_may_cover_something() -> None:

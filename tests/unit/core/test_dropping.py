@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -29,7 +30,8 @@ from osqueue.core.job_ops import (
     SpanSwap,
 )
 from osqueue.core.ops import Code, Outcome
-from osqueue.core.queue_ops import CancelJobs, ChangeSettings, RedriveJobs, RunTimers
+from osqueue.core.queue_ops import CancelJobs, ChangeBatch, ChangeSettings, RedriveJobs, RunTimers
+from osqueue.core.rows import BatchRow
 from osqueue.core.state import CANCELLED, MIXED, NO_DROPS, JobRecord, LeaseRecord, Span
 from tests.support.shard import Shard
 
@@ -56,8 +58,10 @@ def numbers(found: Outcome) -> tuple[int, ...]:
     return tuple(count for _, count in found.runs)
 
 
-def cancel(shard: Shard, *kinds: str, group: str | None = None, before_ms: int = 0) -> tuple[int, ...]:
-    op = CancelJobs(kinds or None, group, before_ms)
+def cancel(
+    shard: Shard, *kinds: str, group: str | None = None, before_ms: int = 0, batch: bytes = b""
+) -> tuple[int, ...]:
+    op = CancelJobs(kinds or None, group, before_ms, batch)
     foreseen = preview(shard.state, op)
     (found,) = shard.apply(op)
     assert sum(foreseen) == sum(numbers(found))
@@ -440,6 +444,50 @@ class Model:
 
     def wait(self) -> None:
         self.shard.now += self.dice.choice((100, 2_500))
+
+
+def of_a_batch(shard: Shard, count: int, **fields: Any) -> tuple[bytes, set[bytes]]:
+    """A batch that is open, and jobs of it among as many others."""
+    batch = shard.key()
+    shard.apply(ChangeBatch(batch, BatchRow("march")))
+    mine = [shard.new(batch=batch, **fields) for _ in range(count)]
+    for job in mine:
+        shard.apply(EnqueueJobs((job, shard.new(**fields))))
+    return batch, {job.key for job in mine}
+
+
+def test_a_batch_ends_among_other_jobs_and_later_ones_of_it_do_not(small: None, shard: Shard) -> None:
+    batch, mine = of_a_batch(shard, 60, kind="a")
+    _, (lease, *_) = shard.claim(1), shard.state.leases.values()
+    now, asked, deep = cancel(shard, batch=batch)
+    assert now + asked + deep == 60
+    assert (asked, shard.state.leases[lease.job.key].cancel) == (1, True)
+    assert [rule.batch for rule in shard.state.drops.rules] == [batch]
+    late = [shard.new(batch=batch, kind="a") for _ in range(3)]
+    shard.apply(EnqueueJobs(tuple(late)))
+    sweep(shard)
+    assert shard.state.drops == NO_DROPS
+    assert set(ended(shard)) == mine - {lease.job.key}
+    row = shard.state.batches[batch]
+    assert (row.left, row.cancelled) == (1 + 3, 59)
+    assert {job.key for job in late} <= set(shard.drain(9))
+
+
+def test_no_rule_is_left_for_a_batch_that_does_not_lie_deep(small: None, shard: Shard) -> None:
+    shard.enqueue(60, kind="a")
+    batch, mine = of_a_batch(shard, 1, kind="a")
+    assert cancel(shard, batch=batch) == (1, 0, 0)
+    assert shard.state.drops == NO_DROPS
+    assert set(ended(shard)) == mine
+
+
+def test_a_rule_of_a_batch_takes_the_place_of_its_own_alone(small: None, shard: Shard) -> None:
+    one, two = (of_a_batch(shard, 40, kind="a")[0] for _ in range(2))
+    shard.enqueue(40, kind="a")
+    for batch in (one, two, one):
+        cancel(shard, batch=batch)
+    cancel(shard, "a")
+    assert [rule.batch for rule in shard.state.drops.rules] == [two, one, b""]
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -29,7 +29,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "group": "Groups: list those that run or are held, and why; limits of their own.",
         "dlq": "Look at dead letters, redrive or purge them.",
         "archive": "Read, sum up and replay what finished.",
-        "batch": "Batches, jobs whose common end makes another one: list, show, seal.",
+        "batch": "Batches, jobs whose common end makes another one: list, show, seal, cancel.",
         "reap": "Upkeep of one queue or all.",
         "doctor": "Find what is wrong, and put it right.",
     },

@@ -1,4 +1,4 @@
-"""``osqueue batch …``: batches of jobs, looked at and sealed."""
+"""``osqueue batch …``: batches of jobs, looked at, sealed and cancelled."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ Examples:
   osqueue batch ls s3://bucket/prefix emails
   osqueue batch show s3://bucket/prefix emails 0190a8b2-7c1d-7e4f-8a5b-3c2d1e0f9a00
   osqueue batch seal s3://bucket/prefix emails 0190a8b2-7c1d-7e4f-8a5b-3c2d1e0f9a00
+  osqueue batch cancel s3://bucket/prefix emails 0190a8b2-7c1d-7e4f-8a5b-3c2d1e0f9a00 --dry-run
 """
 
 
 @click.group("batch", epilog=EPILOG)
 def batch() -> None:
-    """Batches, jobs whose common end makes another one: list, show, seal."""
+    """Batches, jobs whose common end makes another one: list, show, seal, cancel."""
 
 
 _batch_id = click.argument("batch_id", metavar="BATCH")
@@ -66,3 +67,23 @@ def seal(output: Output, address: str, queue: str, batch_id: str, timeout: float
     """Say that no more jobs of a batch come from outside: when none is left, it is over."""
     with open_queue(address, queue, timeout, sinks=sinks) as q, known_if_missing(q):
         output.record(_fields(q.seal_batch(batch_id)))
+
+
+@batch.command("cancel", cls=StoreCommand)
+@store_arguments(commits=True)
+@_batch_id
+@click.option("--dry-run", is_flag=True, help="Only count.")
+@click.pass_obj
+def cancel(
+    output: Output, address: str, queue: str, batch_id: str, dry_run: bool, timeout: float, sinks: Any
+) -> None:
+    """Cancel all jobs of a batch that wait, and ask those that run to stop.
+
+    Jobs that join it later run. The batch stays as open as it was, and is over when it is sealed and none is left.
+    """
+    with open_queue(address, queue, timeout, sinks=sinks) as q, known_if_missing(q):
+        q.batch_status(batch_id)
+        done = q.cancel_many(batch=batch_id, dry_run=dry_run)
+    told = "would_cancel" if dry_run else "cancelled"
+    rest = {"asked": done.asked, "waiting": done.waiting}
+    output.record({"queue": queue, "batch_id": batch_id, told: done.cancelled, **rest})

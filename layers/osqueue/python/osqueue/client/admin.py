@@ -31,6 +31,7 @@ from ..model.explain import Story
 from ..model.included import INCLUDES_DEAD, include_of
 from ..model.job import Job
 from ..model.job_filter import job_filter_of
+from ..model.keys import job_id
 from ..model.reports import CancelledMany, FlowUsage, Purged, QueueGroup, ReapReport
 from ..model.settings import change_of
 from ..objects import archive
@@ -64,14 +65,16 @@ class RemoteAdmin(RemoteSchedules, RemoteBatches):
         group: str | None = None,
         enqueued_before: datetime | float | None = None,
         dry_run: bool = False,
+        batch: str | None = None,
     ) -> RemoteFlow[CancelledMany]:
         """Cancel all that match and wait, and ask those that run; or only count them."""
-        op = cancel_of(kinds, group, enqueued_before)
+        op = cancel_of(kinds, group, enqueued_before, batch)
         body = CancelMany(
             kinds=None if op.kinds is None else list(op.kinds),
             group=op.group,
             enqueued_before=op.before_ms / 1000 if op.before_ms else None,
             dry_run=bool(dry_run),
+            batch=job_id(op.batch) if op.batch else None,
         )
         found: CancelledMany = yield from self._once("cancel_many", body)
         return found

@@ -46,6 +46,7 @@ class CancelMany(RequestBody, frozen=True, kw_only=True):
     group: str | None = None
     enqueued_before: float | None = None  # Unix seconds
     dry_run: bool = False  # only count
+    batch: str | None = None  # the id of one
 
 
 class Redrive(RequestBody, frozen=True, kw_only=True):

@@ -1,9 +1,9 @@
 """Drop rules: which jobs of a backlog of any depth are cancelled although nobody has read them yet.
 
-A rule names kinds, a group or a time of enqueue, and covers what waited when it came. In the commit that adds it, all
-that it covers in the head's own windows ends. What it covers from then on lies in segments that the head referred to
-before, and nowhere else. So a job is judged by the span that it is met in, and no clock has to be exact: a rule covers
-what matches it in a span that is *older* than the rule. A span is as old as
+A rule names kinds, a group, a batch or a time of enqueue, and covers what waited when it came. In the commit that adds
+it, all that it covers in the head's own windows ends. What it covers from then on lies in segments that the head
+referred to before, and nowhere else. So a job is judged by the span that it is met in, and no clock has to be exact: a
+rule covers what matches it in a span that is *older* than the rule. A span is as old as
 
     its segment        the head that its name tells was the newest when it was written
     or as ``joined``   a bulk, staged before and attached after a rule; jobs of several ages written again, or below an
@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from .batches import Batches, batch_of
 from .encoding import born_of
 from .head_content import jobs_in_memory
 from .labels import group_digest, kind_digest, may_hold
@@ -56,6 +57,7 @@ def matches(rule: DropRule, job: JobRecord) -> bool:
         (rule.kinds is None or job.kind in rule.kinds)
         and (rule.group is None or job.group == rule.group)
         and (not rule.before_ms or job.enqueued_ms < rule.before_ms)
+        and (not rule.batch or batch_of(job) == rule.batch)
     )
 
 
@@ -76,6 +78,15 @@ def may_cover(rule: DropRule, where: Where) -> bool:
         return True
     labels = span.labels if rule.group is None else Labels(pairs=span.labels.pairs)
     return may_hold(labels, _Wish(rule))
+
+
+def left_deep(batches: Batches, rule: DropRule, head: Iterable[JobRecord], most: int) -> int:
+    """How many of so many jobs in segments are of the rule's batch at most; ``head`` holds those that are elsewhere.
+
+    A batch counts what is left of it. One that is forgotten tells nothing.
+    """
+    row = batches.get(rule.batch)
+    return most if row is None else min(most, row.left - sum(batch_of(job) == rule.batch for job in head))
 
 
 def why_of(rule: DropRule) -> str:
@@ -103,7 +114,7 @@ def as_old(state: State, copies: Mapping[str, tuple[Span, ...]]) -> Mapping[str,
 
 def rule_of(op: CancelJobs, seq: int, now_ms: int) -> DropRule:
     """What an operation asks for, as a rule of a commit."""
-    return DropRule(seq, now_ms, op.kinds, op.group, op.before_ms)
+    return DropRule(seq, now_ms, op.kinds, op.group, op.before_ms, op.batch)
 
 
 def preview(state: State, op: CancelJobs) -> tuple[int, int, int]:
@@ -112,6 +123,9 @@ def preview(state: State, op: CancelJobs) -> tuple[int, int, int]:
     places = [where for where, job in jobs_in_memory(state) if where != FAILED and matches(rule, job)]
     running = places.count(PROCESSING)
     waiting = sum(span.count for kind, span in spans_in(state) if may_cover(rule, (kind, span)))
+    if waiting and rule.batch:
+        head = [job for where, job in jobs_in_memory(state) if where != FAILED]
+        waiting = left_deep(state.batches, rule, head, waiting)
     return len(places) - running, running, waiting
 
 

@@ -15,7 +15,7 @@ from .. import limits
 from .backlog import READ_AHEAD_BYTES_MAX, BacklogDraft, NeededRange, deleted_from, inherited, needs_of
 from .deletion_vectors import DeletionVector, encode_vector, without_jobs
 from .draft import Draft
-from .drop_rules import covering, matches, may_cover, rule_of
+from .drop_rules import covering, left_deep, matches, may_cover, rule_of
 from .encoding import Block, encode_segment
 from .ops import Code, Outcome, outcome
 from .queue_ops import CancelJobs
@@ -46,7 +46,7 @@ def cancel_jobs(draft: Draft, op: CancelJobs) -> Outcome:
     drops = draft.drops
     rule = rule_of(op, draft.state.seq + 1, draft.now)
     rest = tuple([row for row in drops.rules if not _says_no_more(row, rule)])
-    deep = any(may_cover(rule, (kind, span)) for _, _, kind, span in _spots(draft))
+    deep = _waiting(draft, rule) > 0
     deep = deep or _count(draft, rule) > drops.left
     if deep and len(rest) >= limits.DROP_RULES_MAX:
         return outcome([Code.CROWDED])
@@ -58,7 +58,7 @@ def cancel_jobs(draft: Draft, op: CancelJobs) -> Outcome:
     for lane in draft.lanes.values():
         _drop_of_lane(draft, lane, rule)
     _drop_delayed(draft, rule)
-    waiting = sum(span.count for _, _, kind, span in _spots(draft) if may_cover(rule, (kind, span)))
+    waiting = _waiting(draft, rule)
     if waiting:
         drops.add(rule, rest)
         draft.changed = True
@@ -69,14 +69,29 @@ def cancel_jobs(draft: Draft, op: CancelJobs) -> Outcome:
 
 def _says_no_more(old: DropRule, new: DropRule) -> bool:
     """Does a rule that comes now cover all that an older one does? That one has done its duty."""
-    same = (old.kinds, old.group) == (new.kinds, new.group)
+    same = (old.kinds, old.group, old.batch) == (new.kinds, new.group, new.batch)
     return same and (not new.before_ms or 0 < old.before_ms <= new.before_ms)
 
 
 def _count(draft: Draft, rule: DropRule) -> int:
     """How many jobs in the head wait and match."""
-    lanes = [jobs for lane in draft.lanes.values() for jobs in (lane.ready, lane.tail)]
-    return sum(matches(rule, job) for jobs in (*lanes, draft.delayed) for job in jobs)
+    return sum(matches(rule, job) for job in _in_head(draft))
+
+
+def _in_head(draft: Draft) -> Iterator[JobRecord]:
+    for lane in draft.lanes.values():
+        yield from lane.ready
+        yield from lane.tail
+    yield from draft.delayed
+
+
+def _waiting(draft: Draft, rule: DropRule) -> int:
+    """About how many jobs that it covers wait in segments."""
+    found = sum(span.count for _, _, kind, span in _spots(draft) if may_cover(rule, (kind, span)))
+    if not found or not rule.batch:
+        return found
+    running = [lease.job for lease in draft.leases.values()]
+    return left_deep(draft.batches, rule, (*_in_head(draft), *running), found)
 
 
 def _drop_of_lane(draft: Draft, lane: BacklogDraft, rule: DropRule) -> None:

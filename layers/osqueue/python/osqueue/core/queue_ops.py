@@ -93,6 +93,7 @@ class CancelJobs(Operation, frozen=True, tag="cancel_many"):
     kinds: tuple[str, ...] | None = None
     group: str | None = None
     before_ms: int = 0  # those enqueued before; 0: whenever
+    batch: bytes = b""  # the key of one
 
     def codes_max(self) -> int:
         return 6  # of as many bytes as its runs of large numbers take

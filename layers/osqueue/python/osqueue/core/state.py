@@ -400,6 +400,7 @@ class DropRule(StoredRow, frozen=True):
     kinds: tuple[str, ...] | None = None  # only these
     group: str | None = None  # only this one
     before_ms: int = 0  # only those enqueued before; 0: whenever
+    batch: bytes = b""  # only those of this one
 
 
 class DropRules(StoredRow, frozen=True):

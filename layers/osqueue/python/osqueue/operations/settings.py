@@ -18,6 +18,7 @@ from ..core.settings import QueueSettings
 from ..core.state import FAILED, FAILING, QUEUED, SCHEDULED
 from ..errors import Damaged, Rejected, Throttled
 from ..model import validation
+from ..model.batch import batch_key
 from ..model.job import Job
 from ..model.job_filter import job_filter_of
 from ..model.job_options import OPTIONS
@@ -70,11 +71,14 @@ class SettingsFlows(ResultFlows):
         group: str | None = None,
         enqueued_before: datetime | float | None = None,
         dry_run: bool = False,
+        batch: str | None = None,
     ) -> QueueFlow[CancelledMany]:
         """Cancel all that match and wait, shard by shard, and ask those that run; or only count them."""
-        op = cancel_of(kinds, group, enqueued_before)
+        op = cancel_of(kinds, group, enqueued_before, batch)
         total = CancelledMany()
         for shard in range((yield from self._settings()).shards):
+            if op.batch and shard != shard_of(op.batch):  # where all its jobs are
+                continue
             state = yield from read_state(self.queue, shard)
             if state is None:
                 continue
@@ -84,9 +88,10 @@ class SettingsFlows(ResultFlows):
             answer = yield Submit(shard, (op,))
             outcome = answer.outcomes[0]
             if outcome.code == Code.CROWDED:
+                done = ", those before it are done" if shard and not op.batch else ""
                 raise Throttled(
-                    f"{limits.DROP_RULES_MAX} calls like this are still at work in shard {shard}"
-                    f"{', those before it are done' if shard else ''}. A reap brings them on: repeat it then."
+                    f"{limits.DROP_RULES_MAX} calls like this are still at work in shard {shard}{done}. A reap brings"
+                    " them on: repeat it then."
                 )
             total += CancelledMany(*[count for _, count in outcome.runs])
         return total
@@ -246,7 +251,7 @@ def _refuse_small_limits(settings: QueueSettings, op: ChangeSettings) -> None:
             )
 
 
-def cancel_of(kinds: Any, group: Any, enqueued_before: Any) -> CancelJobs:
+def cancel_of(kinds: Any, group: Any, enqueued_before: Any, batch: Any = None) -> CancelJobs:
     """What is to be cancelled, checked. Raises Rejected."""
     names = validation.kinds(kinds)
     if names is not None and len(names) > limits.DROP_RULE_KINDS_MAX:
@@ -259,4 +264,4 @@ def cancel_of(kinds: Any, group: Any, enqueued_before: Any) -> CancelJobs:
     before = 0
     if enqueued_before is not None:
         before = max(1, validation.moment_ms(enqueued_before, "enqueued_before", limits.AT_MS_MAX))
-    return CancelJobs(names, whose, before)
+    return CancelJobs(names, whose, before, b"" if batch is None else batch_key(batch))

@@ -66,15 +66,19 @@ class QueueSteering:
         group: str | None = None,
         enqueued_before: datetime | float | None = None,
         dry_run: bool = False,
+        batch: str | None = None,
     ) -> QueueFlow[CancelledMany]:
         """Cancel all jobs that wait, also delayed ones, and ask those that run. Jobs that are enqueued later stay.
 
-        Only those of ``kinds``, of a ``group``, enqueued before a time (an aware datetime, or Unix seconds). No worker
-        gets any of them from then on, however many there are. At most ``waiting`` of them lie deep: they say that they
-        are ``cancelled``, and are counted and archived as such when claims or the reaper meet them. ``dry_run`` only
-        counts. Raises Rejected, Throttled (too many such calls are still at work), Timeout, Unavailable.
+        Only those of ``kinds``, of a ``group``, of a ``batch`` (its id), enqueued before a time (an aware datetime, or
+        Unix seconds). No worker gets any of them from then on, however many there are. At most ``waiting`` of them lie
+        deep: they say that they are ``cancelled``, and are counted and archived as such when claims or the reaper meet
+        them. ``dry_run`` only counts. Raises Rejected, Throttled (too many such calls are still at work), Timeout,
+        Unavailable.
         """
-        flow: QueueFlow[CancelledMany] = self._steering.cancel_many(kinds, group, enqueued_before, dry_run)
+        flow: QueueFlow[CancelledMany] = self._steering.cancel_many(
+            kinds, group, enqueued_before, dry_run, batch
+        )
         return flow
 
     def _configure_group(self, group: str, /, **settings: Unpack[GroupArguments]) -> QueueFlow[None]:

@@ -148,7 +148,9 @@ def cancel_many(request: RequestContext) -> CancelledMany:
     """Cancel all waiting jobs that match."""
     body: CancelMany = request.read()
     return request.run(
-        request.warm.steering.cancel_many(body.kinds, body.group, body.enqueued_before, body.dry_run)
+        request.warm.steering.cancel_many(
+            body.kinds, body.group, body.enqueued_before, body.dry_run, body.batch
+        )
     )
 
 
