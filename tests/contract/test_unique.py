@@ -209,7 +209,7 @@ def test_of_many_who_debounce_at_once_one_job_is_left(opened: Callable[..., Any]
     [
         ({"unique": REPLACE}, "unique", "Give the job an id"),
         ({"id": "a", "unique": "replace"}, "unique", "unique"),
-        ({"id": "a", "unique": {"on_duplicate": "restart"}}, "unique.on_duplicate", "restart"),
+        ({"id": "a", "unique": {"on_duplicate": "again"}}, "unique.on_duplicate", "again"),
         ({"id": "a", "unique": {"while": "asleep"}}, "unique.while", "asleep"),
         ({"id": "a", "unique": {"for": 5}}, "unique", "for"),
         ({"id": "a", "unique": {"window": 0}}, "unique.window", "0.001"),
@@ -227,3 +227,51 @@ def test_what_does_not_go_together_is_refused(
     assert caught.value.field == field
     (done,) = q.enqueue_many([{"payload": 1, **options}])
     assert (done.status, done.error.field) == ("rejected", field)
+
+
+# ── A job that runs is asked to end ──────────────────────────────────────────
+RESTART = Unique(on_duplicate="restart")
+
+
+def test_a_job_that_runs_is_asked_to_end_and_the_new_one_waits_behind_it(opened: Callable[..., Any]) -> None:
+    q = opened()
+    first = q.enqueue({"n": 1}, id="a", group="g", unique=RESTART)
+    (running,) = q.claim()
+    second = q.enqueue({"n": 2}, id="a", group="g", unique=RESTART)
+    assert (first.status, second.status) == ("queued", "queued")
+    assert second.job_id != first.job_id
+    assert q.claim().reason == "groups_closed"
+    running.heartbeat()
+    assert running.cancel_requested
+    third = q.enqueue({"n": 3}, id="a", group="g", unique=RESTART)  # at most one waits
+    assert third.status == "replaced"
+    assert q.stats()["queued"] == 1
+    running.cancel()
+    (last,) = q.claim()
+    assert (last.payload, last.job_id) == ({"n": 3}, third.job_id)
+    assert q.status("a").job_id == third.job_id
+    assert q.status(first.job_id).state == "cancelled"
+
+
+def test_one_that_does_not_end_early_is_waited_for(opened: Callable[..., Any]) -> None:
+    q = opened()
+    q.enqueue({"n": 1}, id="a", group="g", unique=RESTART)
+    (running,) = q.claim()
+    q.enqueue({"n": 2}, id="a", group="g", unique=RESTART)
+    running.complete("done all the same")
+    assert [lease.payload for lease in q.claim(5)] == [{"n": 2}]
+
+
+def test_a_restart_needs_the_group_of_the_one_that_runs(opened: Callable[..., Any]) -> None:
+    q = opened()
+    with pytest.raises(Rejected, match=r"^group: on_duplicate=.restart."):
+        q.enqueue(1, id="a", unique=RESTART)
+    with pytest.raises(Rejected, match=r"^unique.while: 'live' keeps"):
+        q.enqueue(1, id="a", group="g", unique=Unique(on_duplicate="restart", while_="live"))
+    q.enqueue(1, id="a")
+    (running,) = q.claim()
+    with pytest.raises(Rejected, match=r"the job of this id that runs is of no group"):
+        q.enqueue(2, id="a", group="g", unique=RESTART)
+    running.heartbeat()
+    assert not running.cancel_requested
+    assert q.stats()["queued"] == 0

@@ -88,7 +88,7 @@ def test_a_repeated_batch_replaces_once(caller: Caller, store: MemoryStore) -> N
     ("unique", "field"),
     [
         ({"while": "asleep"}, "unique.while"),
-        ({"on_duplicate": "restart"}, "unique.on_duplicate"),
+        ({"on_duplicate": "again"}, "unique.on_duplicate"),
         ({"window": -1}, "unique"),
         ({"window": "soon"}, "unique.window"),
         ({"for": 5}, "unique.for"),

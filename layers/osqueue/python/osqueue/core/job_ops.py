@@ -16,7 +16,7 @@ class UniqueRule(Struct, frozen=True, array_like=True, gc=False):
     """What else a caller says of the id that it enqueues under."""
 
     while_: str = ""  # "live", "waiting"; "": while the job lives or its result is kept
-    on_duplicate: str = ""  # "replace", "debounce"; "": the one that is there stays
+    on_duplicate: str = ""  # "replace", "debounce", "restart"; "": the one that is there stays
     window_ms: int = 0  # see ``JobRecord``
     max_wait_ms: int = 0  # from the first enqueue to the latest time to which debouncing postpones; 0: any
 
@@ -45,6 +45,7 @@ class JobSpec(Struct, frozen=True, array_like=True, gc=False):
     group: str = ""
     then: bytes = b""  # see ``Links``
     batch: bytes = b""  # the key of one, in the same shard
+    restarts: bytes = b""  # the key of the job that holds the id, and is asked to end for this one
 
 
 def record_of(new: JobSpec, settings: QueueSettings, now_ms: int, latest_ms: int, due_ms: int) -> JobRecord:

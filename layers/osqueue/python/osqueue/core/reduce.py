@@ -203,6 +203,8 @@ def _accept(draft: Draft, new: JobSpec, accepted: list[JobRecord]) -> Code:
         draft.delay(job)
     else:
         draft.queue(job)
+    if new.restarts:  # one that runs is asked to end; it may have gone back to wait since
+        admin.cancel(draft, CancelJob(new.restarts))
     accepted.append(job)
     if shared:
         draft.learn(new.key)

@@ -13,8 +13,9 @@ from ..errors import Rejected, shown
 from .validation import milliseconds, seconds
 
 While = Literal["kept", "live", "waiting"]
-OnDuplicate = Literal["keep", "replace", "debounce"]
+OnDuplicate = Literal["keep", "replace", "debounce", "restart"]
 DEBOUNCE = "debounce"
+RESTART = "restart"
 
 
 class Unique(
@@ -32,7 +33,7 @@ class Unique(
             While,
             Meta(
                 description="For how long a job takes its id: while its result is kept, while it is live (waits or"
-                " runs), or only while it is waiting. Left out, kept; with replace and debounce, waiting."
+                " runs), or only while it is waiting. Left out, kept; with all but keep, waiting."
             ),
         ]
         | None
@@ -53,7 +54,8 @@ class Unique(
             OnDuplicate,
             Meta(
                 description="What a second one does while the first waits: it is not added (keep), takes its place"
-                " (replace), or takes its place and is due only after its delay (debounce)."
+                " (replace), or takes its place and is due only after its delay (debounce). Or it takes its place, and"
+                " asks one that runs to end and waits behind it in their group (restart)."
             ),
         ]
         | None
@@ -86,6 +88,12 @@ def rule_of(value: Any) -> UniqueRule:
             'unique.max_wait: it bounds how far a job is postponed. Give it with on_duplicate="debounce".',
             field="unique.max_wait",
         )
+    if what == RESTART and held not in ("", "waiting"):
+        raise Rejected(
+            f'unique.while: {held!r} keeps a second job out while the first runs, and on_duplicate="restart" lets it'
+            " wait behind that. Leave one of them out.",
+            field="unique.while",
+        )
     held = held or ("kept" if what == "keep" else "waiting")
     return UniqueRule("" if held == "kept" else held, "" if what == "keep" else what, window, most)
 
@@ -107,6 +115,12 @@ def check_unique(columns: Mapping[str, Any]) -> None:
         return
     if columns.get("client_id") is None:
         raise Rejected("unique: it says how an id is kept unique. Give the job an id.", field="unique")
+    if rule.on_duplicate == RESTART and not columns.get("group"):
+        raise Rejected(
+            'group: on_duplicate="restart" lets the new job wait until the one that runs has ended, which is what a'
+            " group does. Give all jobs of the id the same one.",
+            field="group",
+        )
     if rule.on_duplicate != DEBOUNCE:
         return
     delay = columns.get("delay_ms", 0)

@@ -22,10 +22,10 @@ from ..core.job_ops import CancelJob, JobSpec, UniqueRule
 from ..core.ops import Code
 from ..core.queue_ops import LOOK_AGAIN
 from ..core.state import COMPLETED, PROCESSING, QUEUED, SCHEDULED, FinishedJob, State
-from ..errors import Conflict, Damaged, Expired, NewerFormat, NotFound, OsqueueError, Throttled
+from ..errors import Conflict, Damaged, Expired, NewerFormat, NotFound, OsqueueError, Rejected, Throttled
 from ..model.job import Enqueued
 from ..model.keys import job_id, key_like, key_of, shard_of
-from ..model.unique import DEBOUNCE
+from ..model.unique import DEBOUNCE, RESTART
 from ..objects import finished_tables, id_index
 from ..objects.layout import read_state, root_of
 from ..objects.lookup import WAITING, JobLocation, find_in_head, find_in_state
@@ -302,12 +302,22 @@ class Deduplication:
             yield from self._take_over(item, takeover)
         elif rule.on_duplicate and location.state in WAITING:
             item.old = location
+        elif rule.on_duplicate == RESTART and location.state == PROCESSING:
+            yield from self._restart(item, location, takeover)
         elif not _is_taken(rule, location, now):
             yield from self._take_over(item, takeover)
         elif location.state == COMPLETED and not rule.while_ and not location.expired(now):
             item.answer = yield from self.completed(entry.key, location)
         else:
             item.answer = Enqueued("duplicate", job_id(entry.key), location.state)
+
+    def _restart(self, item: DedupAttempt, location: JobLocation, takeover: Takeover) -> Flow[None]:
+        """Let the id stand for a new job, whose commit asks the one that runs to end."""
+        if location.job.group != item.original.group:
+            item.answer = Enqueued("rejected", None, error=_another_group(location.job.group))
+            return
+        yield from self._take_over(item, takeover)
+        item.new = replace(item.new, restarts=location.job.key)
 
     def _help(self, item: DedupAttempt, seen: int, takeover: Takeover) -> Flow[None]:
         """The job is nowhere: it was never enqueued, unless it has just been forgotten.
@@ -436,6 +446,15 @@ def _is_taken(rule: UniqueRule, location: JobLocation, now: int) -> bool:
     if location.state == PROCESSING:
         return rule.while_ != "waiting"
     return location.state == COMPLETED and not rule.while_ and not location.expired(now)
+
+
+def _another_group(group: str) -> Rejected:
+    of = f"of group {group!r}" if group else "of no group"
+    return Rejected(
+        f'group: the job of this id that runs is {of}. With on_duplicate="restart" the new one has to be of the same,'
+        " to wait behind it.",
+        field="group",
+    )
 
 
 def refusal(code: Code) -> OsqueueError | None:
