@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from .. import limits
 from . import batches, spill
-from .admin import still_holds
+from .admin import cancel, still_holds
 from .backlog import BacklogDraft
 from .dedup import seen_before
 from .draft import Draft
@@ -94,6 +94,8 @@ def _replace(draft: Draft, item: Replacement, heirs: dict[bytes, bytes]) -> Code
         cause="replaced",
         successor=fresh.key,
     )
+    if new.restarts:
+        cancel(draft, CancelJob(new.restarts))
     return Code.SCHEDULED if fresh.due_ms else Code.QUEUED
 
 

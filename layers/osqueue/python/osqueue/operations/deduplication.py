@@ -377,7 +377,8 @@ class Deduplication:
             key = self.successor_key(item, old.job.key)
             evident = CancelJob(last[name]) if name in last else evidence(old.job.key, old)
             last[name] = key
-            pairs.append((evident, replace(item.original, key=key, seen=state.seq)))
+            new = replace(item.original, key=key, seen=state.seq, restarts=item.new.restarts)
+            pairs.append((evident, new))
         codes = yield from replace_jobs(self.flows, shard, state, pairs)
         holds: dict[str, DedupAttempt] = {}
         for item, (_, new), code in zip(items, pairs, codes, strict=True):
