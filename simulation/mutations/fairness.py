@@ -57,7 +57,7 @@ def emptied() -> AbstractContextManager[None]:
 
 CONTROLS: tuple[Control, ...] = (
     Control("groups of which fewer run go first", only_in_turn, (in_runs("fair", FEWER),)),
-    Control("a claim counts what it starts of a group", not_counted, (in_runs("fair", FEWER),)),
+    Control("a fair claim counts what it starts itself", not_counted, (in_runs("fair", FEWER),)),
     Control("labels are narrowed when all was looked at", narrowed_at_once, (in_runs("fair", ""),)),
     Control("labels lose what was looked for alone", emptied, (in_runs("fair", ""),)),
 )

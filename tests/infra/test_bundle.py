@@ -52,7 +52,7 @@ def spark_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_sizes_in_the_docs_are_those_that_are_built(built: layers.Built) -> None:
     text = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
     (said,) = re.findall(r"^\| all of it; packed [\d.]+ \| ([\d.]+) \|$", text, re.MULTILINE)
-    assert abs(float(said) - built.unzipped / layers.MB) < 0.2
+    assert float(said) == pytest.approx(built.unzipped / layers.MB, rel=0.01)
     assert f"for Python {bundle.PYTHON} on Linux arm64" in text
 
 

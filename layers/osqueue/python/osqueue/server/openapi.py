@@ -22,7 +22,7 @@ from ..contract.schemas import Failure
 from ..core.state import STATES
 from ..model.included import INCLUDES
 from ..model.schedule import SCHEDULE_NAME
-from ..model.settings import NESTED, SETTINGS
+from ..model.settings import DEFAULTS, NESTED, SETTINGS
 from ..model.validation import QUEUE_NAME
 
 Schema = dict[str, Any]
@@ -162,8 +162,15 @@ _TYPES: dict[type, Any] = {
     bool: "boolean",
     str: "string",
     dict: "object",
-    tuple: ["array", "null"],
+    tuple: "array",
 }
+
+
+def _type_told(setting: str) -> Any:
+    """What statistics tell of a setting: null, too, where it is None unless somebody sets it."""
+    name = _TYPES[SETTINGS[setting].type]
+    return [name, "null"] if DEFAULTS[setting] is None else name
+
 
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 STATS: Schema = {
@@ -192,7 +199,7 @@ STATS: Schema = {
         "counters": {"type": "object", "additionalProperties": _COUNT},
         "settings": {
             "type": "object",
-            "properties": {name: {"type": _TYPES[SETTINGS[name].type]} for name in NESTED},
+            "properties": {name: {"type": _type_told(name)} for name in NESTED},
         },
         "groups": {
             "type": "object",
