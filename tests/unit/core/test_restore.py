@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from osqueue import limits
 from osqueue.commit.request_status import RequestStatus, status_of_request
 from osqueue.core.audit import imbalances, live_keysum, spans_of
-from osqueue.core.encoding import decode_head, decode_index, encode_head, encode_segment
+from osqueue.core.encoding import decode_index
 from osqueue.core.erase import blank_state
 from osqueue.core.job_ops import (
     CancelJob,
@@ -28,14 +28,8 @@ from osqueue.core.queue_ops import ChangeSettings, GroupChange, RedriveJobs, Run
 from osqueue.core.reduce import applicable
 from osqueue.core.restore import (
     SEQ_MARGIN,
-    BackupFilter,
-    Evidence,
-    JobEnding,
     RestoreLoss,
-    RestoreSeed,
     reset_clock,
-    restore,
-    seq_after,
 )
 from osqueue.core.rows import BodyRef
 from osqueue.core.state import (
@@ -47,54 +41,13 @@ from osqueue.core.state import (
     STALLED,
     UPDATED,
     PastAttempt,
-    Span,
     State,
 )
 from simulation.tight import limited
+from tests.support.restores import bring_back, ended
 
 TIGHT = {"READY_BYTES_MAX": 900, "TAIL_BYTES_MAX": 700, "DELAYED_BYTES_MAX": 600, "DEAD_BYTES_MAX": 500}
 FIRST_ATTEMPT = (PastAttempt(1, "ada", 1, 2, FAILED, "no"),)
-
-
-def bring_back(shard: Any, backup: State, seen: int = 0, **known: Any) -> RestoreLoss:
-    """Restore a shard driven by hand; its segments are copied as the flow would do it."""
-    evidence = Evidence(tables=known.pop("tables", backup.tables), **known)
-    seq = seq_after([backup.seq, seen])
-    sieve = BackupFilter(evidence, seq, backup.result_ttls)
-    chance = shard.chance
-    life = RestoreSeed(
-        seq, backup.seq, chance.getrandbits(64), chance.randbytes(16), chance.getrandbits(64), shard.now
-    )
-    spans: dict[str, tuple[Span, ...]] = {}
-    for span in spans_of(backup):
-        fresh = []
-        for at, leaf in enumerate(leaves(shard, span, sieve)):
-            jobs = sieve.keep(shard.inside(leaf), tombstones=backup.tombstones)
-            if jobs:
-                name = f"segments/{backup.seq:012x}-{len(spans):016x}-{at:x}"
-                shard.objects[name], pointer = encode_segment(jobs, name)
-                fresh.append(pointer)
-        spans[span.name] = tuple(fresh)
-    made = restore(backup, life, evidence, sieve, spans)
-    shard.objects.update((item.name, item.body) for item in made.objects)
-    shard.state = decode_head(encode_head(made.state))
-    assert imbalances(shard.state) == []
-    shard.checked = False  # jobs dropped with cause are no longer as many as were counted in
-    return made.loss
-
-
-def leaves(shard: Any, span: Span, sieve: BackupFilter) -> list[Span]:
-    if span.name in sieve.evidence.gone:
-        sieve.miss(span)
-        return []
-    if span.level == 0:
-        return [span]
-    children = decode_index(shard.objects[span.name], span.name)
-    return [leaf for child in children for leaf in leaves(shard, child, sieve)]
-
-
-def ended(state: str, run: int, history: tuple[PastAttempt, ...] = ()) -> JobEnding:
-    return JobEnding(state, run, 1, history)
 
 
 def test_waiting_jobs_are_handed_out_in_the_same_order(shard: Any) -> None:

@@ -100,10 +100,25 @@ def with_room(rows: Batches, row: BatchRow) -> Batches | None:
     return {key: each for key, each in rows.items() if key not in gone} if gone else rows
 
 
-def of_a_new_life(rows: Batches, living: Mapping[bytes, int], buried: Mapping[bytes, int]) -> Batches:
-    """The rows of a restored head: what is left of each is what waits in it; so many more became dead letters."""
+def of_a_new_life(
+    rows: Batches, living: Mapping[bytes, int], completed: Mapping[bytes, int], failed: Mapping[bytes, int]
+) -> Batches:
+    """The rows of a restored head, by the jobs of each that live in it, and that became something else since.
+
+    Whatever was left, does not live, and is not known to have completed or failed counts as cancelled: what is lost
+    must not bring what waits for success. Where a dead letter is over, what waits for that comes after all.
+    """
     return {
-        key: replace(row, left=living.get(key, 0), failed=row.failed + buried.get(key, 0))
+        key: replace(
+            row,
+            left=living.get(key, 0),
+            failed=row.failed + failed.get(key, 0),
+            cancelled=max(
+                0,
+                row.cancelled + row.left - living.get(key, 0) - completed.get(key, 0) - failed.get(key, 0),
+            ),
+            ended_ms=0 if failed.get(key, 0) < 0 else row.ended_ms,
+        )
         for key, row in rows.items()
     }
 

@@ -35,6 +35,7 @@ from .head_content import contents_in_memory
 from .rows import BodyRef
 from .state import (
     ARCHIVE_ONLY,
+    COMPLETED,
     ENDED,
     FAILED,
     KEYSUM_MASK,
@@ -140,6 +141,8 @@ class BackupFilter:
         self.placed: set[bytes] = set()  # jobs that were met where they certainly stand
         self.living: Counter[str] = Counter()  # jobs that wait or run, by their schedule
         self.batched: Counter[bytes] = Counter()  # the same by their batch
+        self.completed: Counter[bytes] = Counter()  # by their batch: jobs that have completed since
+        self.failed: Counter[bytes] = Counter()  # dead letters that have come since, less those that are over
         self.jobs_gone = 0
         self.segments_gone = 0
 
@@ -154,14 +157,16 @@ class BackupFilter:
         jobs = list(jobs)
         self.placed.update(job.key for job in jobs)
         kept = [
-            self.raised(job) for job in jobs if job.key not in dropped and not self._ended(job, leased=False)
+            self.raised(job)
+            for job in jobs
+            if job.key not in dropped and not self._ended(job, leased=False, dead=dead)
         ]
         self._meet(kept, dead=dead)
         return kept
 
     def leases(self, leases: Iterable[LeaseRecord]) -> list[LeaseRecord]:
         """Those whose jobs have not ended."""
-        kept = [lease for lease in leases if not self._ended(lease.job, leased=True)]
+        kept = [lease for lease in leases if not self._ended(lease.job, leased=True, dead=False)]
         self._meet(lease.job for lease in kept)
         return kept
 
@@ -203,13 +208,15 @@ class BackupFilter:
         """The job, its ``run`` above any it can have had."""
         return job if job.run >= self.seq else replace(job, run=self.seq)
 
-    def _ended(self, job: JobRecord, *, leased: bool) -> bool:
+    def _ended(self, job: JobRecord, *, leased: bool, dead: bool) -> bool:
         if is_blank(job) or job.key in self.evidence.purged:  # as a dead letter it could be redriven
             self.erased += 1
             return True
         ending = self.evidence.endings.get(job.key)
         if ending is not None and ending.state != FAILED and ending.run >= job.run:
             self.finished += 1
+            self.completed[batch_of(job)] += ending.state == COMPLETED
+            self.failed[batch_of(job)] -= dead
             return True
         # A job that failed and was redriven has a record of that failure, of a run that is over.
         if ending is not None and ending.state == FAILED and ending.run >= job.run + (not leased):
@@ -218,6 +225,7 @@ class BackupFilter:
                 again = replace(job, attempt=ending.attempt, history=history, run=self.seq, due_ms=0)
                 life = self.lives.get(job.key, job.result_ttl_ms)  # from now on the job itself keeps it
                 self.dead.append(replace(again, result_ttl_ms=life))
+                self.failed[batch_of(job)] += not dead
                 return True
         if any(isinstance(each, BodyRef) and each.name in self.evidence.gone for each in job.contents):
             self.payloads_gone += 1
@@ -331,7 +339,7 @@ def _sifted(
             backup.schedules, sieve.living, evidence.gone, min(backup.now_ms, life.now_ms)
         ),
         holds=groups.of_a_new_life(backup.holds),
-        batches=batches.of_a_new_life(backup.batches, sieve.batched, Counter(map(batch_of, sieve.dead))),
+        batches=batches.of_a_new_life(backup.batches, sieve.batched, sieve.completed, sieve.failed),
         starts=rates.spent(backup.settings, life.now_ms),
     )
 
