@@ -188,9 +188,9 @@ def jobs_of_copies_restored() -> AbstractContextManager[None]:
     """The same of the jobs that wait in a copy."""
     real = BackupFilter._ended
 
-    def ended(self: Any, job: JobRecord, *, leased: bool) -> bool:
+    def ended(self: Any, job: JobRecord, *, leased: bool, dead: bool) -> bool:
         evidence, self.evidence = self.evidence, replace(self.evidence, purged=frozenset())
-        answer = real(self, job, leased=leased)
+        answer = real(self, job, leased=leased, dead=dead)
         self.evidence = evidence
         return answer
 

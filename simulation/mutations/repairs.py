@@ -91,8 +91,8 @@ def failures_of_any_run() -> AbstractContextManager[None]:
     """A job is a dead letter by the record of a failure that it had when it was copied."""
     real = BackupFilter._ended
 
-    def ended(self: Any, job: JobRecord, *, leased: bool) -> bool:
-        return real(self, job, leased=True)
+    def ended(self: Any, job: JobRecord, *, leased: bool, dead: bool) -> bool:
+        return real(self, job, leased=True, dead=dead)
 
     return patched((BackupFilter, "_ended", ended))
 

@@ -8,6 +8,7 @@ Repairs are apart: ``head_restore`` puts a head back, ``fix_clock`` gives it the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from msgspec import Struct
@@ -32,6 +33,7 @@ from ..objects.inventory import ReachableObjects
 from ..objects.layout import REGISTER, root_of, unavailable
 from ..stores.base import Delete, Failed, Found, Get, Missing, Put, PutIfMatch, StoreReply, Written
 from . import orphan_ids
+from .batch_checks import miscounted
 from .head_checks import full_parts, late_schedules
 from .head_restore import hourly_backups
 from .store_probes import OK, TROUBLE, WARNING, Finding
@@ -81,6 +83,8 @@ class ShardCheck:
         self._head(look.state)
         self._clock(look.state)
         state, met = yield from self._objects(look.state)
+        if not met.broken:
+            yield from self._batches(state)
         yield from self._names(state, met)
         yield from self._intents(state)
         yield from self._backup(backups, state)
@@ -161,6 +165,12 @@ class ShardCheck:
         if self.deep:
             yield from self._contents(state)
         return state, met
+
+    def _batches(self, state: State) -> Flow[None]:
+        """What batches count; a head that has moved on may have let go of what they would be counted in."""
+        with suppress(Damaged, NotFound):
+            for told in (yield from miscounted(self.queue, self.shard, self.root, state, self.deep)):
+                self.say(*told)
 
     def _contents(self, state: State) -> Flow[None]:
         """Payloads and results of the head itself that lie in bodies."""
