@@ -123,6 +123,7 @@ class Client(Program):
         key = first.key
         self.book.keys.remove(key)
         yield from self.call(ChangeBatch(key, some_batch(self.dice)))
+        self.book.batches.append(key)
         yield from self.call(EnqueueJobs(tuple([replace(job, batch=key) for job in jobs])))
         if self.dice.random() < 0.9:
             yield from self.call(ChangeBatch(key))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from osqueue.maintenance.head_restore import live_count
 from osqueue.model.keys import key_of
 from osqueue.objects.archive import ROOT as ARCHIVE
 
-from . import order, schedules
+from . import following, order, schedules
 from .ledger import Ledger, RecordedCommit, Repair, Violation
 from .machine import EPOCH_MS
 from .places import FINISHED, JobPlace, places
@@ -141,6 +142,9 @@ def _restored(inv: Invariants, repair: Repair, state: State) -> None:
         raise Violation("a lease outlived its life")
     found, leaves = places(state, inv.library), list(inv.shelves.leaves(state.tables))
     ended = _ended(inv, repair, state)
+    called = following.called(inv, repair.base, found)
+    inv.accepted |= called
+    inv.ticked |= called
     if strange := found.keys() - inv.accepted:
         raise Violation(f"{len(strange)} jobs of a restored head came from nowhere")
     rows = [*state.finished, *(row for leaf in leaves for row in leaf.rows)]
@@ -156,12 +160,14 @@ def _restored(inv: Invariants, repair: Repair, state: State) -> None:
             raise Violation(f"{key.hex()} is a dead letter after a restore, and never failed")
         if not place.state.startswith(FINISHED) and key in over - inv.unmarked:
             raise Violation(f"{key.hex()} runs again after a restore; the archive tells that it is over")
-    _account(inv, repair, state, found, ended)
+    _account(inv, repair, state, found, ended, called)
     owed = unwritten(leaves) | {record_of(row) for row in state.finished if wants_record(row)}
     claimed = {record_of(row) for leaf in leaves for row in leaf.rows if wants_record(row)}
     if unheard := {each for each in claimed - owed - archived if each[0] not in inv.purged}:
         raise Violation(f"invariant 10: {len(unheard)} records count as archived and are in no part")
     inv.ended = Counter(dict.fromkeys(archived | owed, 1))
+    told = {key for key, _, how in archived if how == COMPLETED}
+    following.check_restored(inv, repair.base, state, places(repair.base, inv.library.past()), found, told)
     again = {key for key, place in found.items() if not place.state.startswith(FINISHED)}
     over |= {row.key for row in rows if row.state in (COMPLETED, CANCELLED)}
     inv.over = Counter(dict.fromkeys((inv.over.keys() | found.keys() | over) - again, 1))
@@ -194,7 +200,12 @@ def _archived(inv: Invariants) -> set[Record]:
 
 
 def _account(
-    inv: Invariants, repair: Repair, state: State, found: Mapping[bytes, JobPlace], ended: set[Record]
+    inv: Invariants,
+    repair: Repair,
+    state: State,
+    found: Mapping[bytes, JobPlace],
+    ended: set[Record],
+    called: AbstractSet[bytes],
 ) -> None:
     """Every job of the backup is accounted for, and the operator was told the truth."""
     loss = repair.loss
@@ -210,7 +221,7 @@ def _account(
     if unjust := dropped - over - inv.purged - set(found):
         raise Violation(f"{len(unjust)} jobs of the backup that were not over are lost with a restore")
     told = loss.finished + loss.erased + loss.payloads_gone + loss.jobs_gone + loss.cancelled
-    alive = {key for key, place in found.items() if not place.state.startswith(FINISHED)}
+    alive = {key for key, place in found.items() if not place.state.startswith(FINISHED)} - called
     revived = alive & inv.unmarked - before.keys()
     if len(revived) > loss.unmarked:
         raise Violation(f"{len(revived)} cancelled jobs wait again; a restore says at most {loss.unmarked}")
@@ -230,7 +241,6 @@ def _account(
     stalled = sum(found[key].state == QUEUED for key in repair.base.leases.keys() & kept)
     if loss.stalled != stalled:
         raise Violation(f"a restore says that {loss.stalled} jobs stalled; it was {stalled}")
-    if live_count(state) != len(kept) + len(revived):
-        raise Violation(
-            f"a restore says that {live_count(state)} jobs live; it is {len(kept) + len(revived)}"
-        )
+    lives = len(kept) + len(revived) + len(called)
+    if live_count(state) != lives:
+        raise Violation(f"a restore says that {live_count(state)} jobs live; it is {lives}")

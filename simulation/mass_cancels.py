@@ -23,13 +23,17 @@ if TYPE_CHECKING:
 BY_RULE = "by drop rule "
 WAITING = (QUEUED, SCHEDULED, FAILING)
 AGES_MS = (0, 0, 5_000, 60_000)
+RECENT = 6  # batches that are worth cancelling: others are mostly over
 
 
 def cancel_many(client: Client, pause_seconds: float) -> Flow[None]:
-    """Cancel jobs of some kinds, of a group, of an age, or all."""
+    """Cancel jobs of some kinds, of a group, of an age, of a batch, or all."""
     dice = client.dice
     while True:
         yield from client.pause(pause_seconds * 4)
+        if client.book.batches and dice.random() < 0.6:
+            yield from client.call(CancelJobs(batch=dice.choice(client.book.batches[-RECENT:])))
+            continue
         kinds = None if dice.random() < 0.3 else tuple(sorted(dice.sample(client.kinds, 1)))
         group = f"g{dice.randrange(client.groups)}" if client.groups and dice.random() < 0.4 else None
         age = dice.choice(AGES_MS)
@@ -38,13 +42,12 @@ def cancel_many(client: Client, pause_seconds: float) -> Flow[None]:
 
 
 class MassCancels:
-    """Who is doomed, in one life of a shard."""
+    """Who is doomed."""
 
     def __init__(self) -> None:
         self.doomed: set[bytes] = set()
         self._perhaps: set[bytes] = set()  # whoever came or moved in the commit of a call
         self._epoch = 0
-        self._told: set[bytes] = set()  # by rules
 
     def commit(
         self,
@@ -55,9 +58,9 @@ class MassCancels:
         found: dict[bytes, JobPlace],
     ) -> None:
         """A commit was made; ``was`` and ``found`` are the places of all jobs before and after it."""
-        if before is None or state.epoch != self._epoch:  # a restored head may know nothing of it
-            self.doomed, self._perhaps, self._told = set(), set(), set()
-            self._epoch = state.epoch
+        if before is None or state.epoch != self._epoch:  # a restored head may know nothing of it, or all
+            self._perhaps |= self.doomed
+            self.doomed, self._epoch = set(), state.epoch
         started = {each.key for each in batch.reduction.events if each.target == PROCESSING}
         if self.doomed & started:
             raise Violation("a job started that was cancelled with many others")
@@ -77,10 +80,8 @@ class MassCancels:
                 ):
                     raise Violation("a job that runs was not asked to stop with all others")
         for row in _fresh(before, state):
-            if row.why.startswith(BY_RULE):
-                self._told.add(row.key)
-                if row.key not in self.doomed and row.key not in self._perhaps:
-                    raise Violation("a job was cancelled with others although it came later")
+            if row.why.startswith(BY_RULE) and row.key not in self.doomed | self._perhaps:
+                raise Violation("a job was cancelled with others although it came later")
 
     def end(self, state: State | None, over: frozenset[bytes]) -> None:
         """Everything has ended, and reapers have been there."""

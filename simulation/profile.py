@@ -477,3 +477,17 @@ PROFILES["schedules mended"] = (
         clients=replace(PROFILES["repairs"].clients, schedulers=2),
     )
 )
+PROFILES["batch cancels"] = (
+    replace(  # whole batches are cancelled, and others with them, wherever their jobs lie
+        PROFILES["mass cancels"],
+        name="batch cancels",
+        limits=PROFILES["mass cancels"].limits | {"BATCHES_BYTES_MAX": 1_400, "BATCH_KEPT_MS": 60_000},
+        clients=replace(PROFILES["mass cancels"].clients, groups=0, follows=0.5),
+    )
+)
+PROFILES["cancels mended"] = replace(  # heads lost and restored, while batches end and are cancelled
+    PROFILES["repairs"],
+    name="cancels mended",
+    limits=TIGHT | {"BATCHES_BYTES_MAX": 1_400, "DROPPED_PER_COMMIT_MAX": 10, "DROP_RULES_MAX": 5},
+    clients=replace(PROFILES["repairs"].clients, follows=0.7, mass_cancellers=1),
+)

@@ -47,6 +47,7 @@ class SharedKeys:
 
     def __init__(self) -> None:
         self.keys: list[bytes] = []
+        self.batches: list[bytes] = []  # those that were opened
         self.producing = 0  # producers that have not finished
         self.passes = 0  # of reapers, ended well
         self.reaped = Reaped()  # what they did

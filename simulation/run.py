@@ -209,7 +209,10 @@ class Run:
         """A client of one shard."""
         invariants, writer = self.shards[shard], self.writer(name, shard)
         client = Client(self.world, invariants.ledger, invariants, self.book, name, writer, shard)
-        client.secrets = self.profile.clients.surgeons > 0
+        clients = self.profile.clients
+        client.secrets = (
+            clients.surgeons > 0 and not clients.follows
+        )  # what follows a job has a copy of its result
         return client
 
     def start(self, client: Client, role: Callable[[Client], Flow[None]], *, newer: bool) -> None:

@@ -39,6 +39,8 @@ SEEDS = [
     ("cancels", 1),
     ("mass cancels", 0),
     ("mass cancels", 7),
+    ("batch cancels", 0),
+    ("cancels mended", 5),
     ("payloads", 0),
     ("schedules", 0),
     ("schedules", 2),
@@ -135,6 +137,12 @@ def test_runs_of_callers_replace_and_debounce_jobs_wherever_they_wait() -> None:
 def test_runs_of_groups_wait_for_them_and_find_what_may_start() -> None:
     total = runs("groups", (2, 5))
     assert {"ClaimJobs GRANTED", "ClaimJobs GROUPS_CLOSED"} <= total.codes.keys()
+
+
+def test_runs_that_are_mended_restore_heads_in_which_batches_are_cancelled() -> None:
+    total = runs("cancels mended", (0, 3, 6))
+    assert total.asked["heads restored"] > 5
+    assert total.codes["CancelJobs CANCELLED"] > 20
 
 
 def test_runs_of_loaders_fail_in_every_way_and_every_bulk_is_whole() -> None:
