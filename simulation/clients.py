@@ -90,6 +90,8 @@ class Client(Program):
             new = replace(new, group=some_group(self.dice, self.groups)) if self.groups else new
             if self.follows and self.dice.random() < self.follows:
                 new = replace(new, then=some_follow_ups(self.dice))
+            if self.units and self.dice.random() < self.units:
+                new = replace(new, units=self.dice.choice((2, 3, 12)))
             made.append(replace(new, **limits_of(self.dice, self.time_limits)) if self.time_limits else new)
             self.book.keys.append(key)
         return made

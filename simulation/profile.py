@@ -336,6 +336,20 @@ PROFILES = {
             ),
         ),
         Profile(
+            "units",  # jobs count as several starts of the rates of the queue and of their kind
+            limits=TIGHT,
+            faults=ROUGH,
+            clients=Clients(units=0.5, time_limits=0.05, producers=6, workers=5, bulk=1, pause_seconds=0.7),
+        ),
+        Profile(
+            "units of groups",  # and of their group
+            limits=TIGHT | {"GROUP_SETTINGS_MAX": 2},
+            faults=ROUGH,
+            clients=Clients(
+                units=0.5, groups=2, producers=6, workers=5, bulk=1, operators=3, pause_seconds=0.7
+            ),
+        ),
+        Profile(
             "fair",  # groups share alike, few or many of them, and more than are remembered to have had a turn
             limits=TIGHT
             | {"LANES_MAX": 2, "LABELS_BYTES_MAX": 300, "LABELS_OF_A_SPAN_BYTES_MAX": 140}

@@ -81,6 +81,7 @@ class Program:
         self.dice = source(world.seed, "client", name)
         self.produces = False  # the run lasts until every producer is done
         self.time_limits = 0.0  # share of its jobs that have some
+        self.units = 0.0  # share of its jobs that count as several starts
         self.throttles = 0.0  # share of its leases that it gives back with a word on others
         self.uniques = 0.0  # share of its calls under ids that say how they are kept unique
         self.groups = 0  # of most of its jobs

@@ -1,4 +1,7 @@
-"""Rates: in no window of time more jobs start than their rate and its burst allow, by a log of every start."""
+"""Rates: in no window of time more jobs start than their rate and its burst allow, by a log of every start.
+
+A start counts the units of its job. It may take place where one more would, so of the last one in a window one counts.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from osqueue.core.state import PROCESSING, State
 from .ledger import RecordedReduction, Violation
 
 Limited = tuple[str, str | None]  # "queue", "kind" or "group", and its name
+Start = tuple[int, int]  # when, and as how many it counts
 
 
 class StartLog:
@@ -15,11 +19,11 @@ class StartLog:
 
     def __init__(self) -> None:
         self._buckets: dict[Limited, Bucket] = {}
-        self._starts: dict[Limited, list[int]] = {}
+        self._starts: dict[Limited, list[Start]] = {}
 
     def commit(self, before: State | None, state: State, batch: RecordedReduction) -> None:
         """A commit was made."""
-        started: dict[Limited, int] = {}
+        started: dict[Limited, list[Start]] = {}
         buckets = {
             (("queue" if kind is None else "kind"), kind): bucket
             for kind, bucket in buckets_of(state.settings).items()
@@ -27,10 +31,10 @@ class StartLog:
         for each in batch.reduction.events:
             if each.target == PROCESSING:
                 lease = state.leases.get(each.key)  # one that has ended in the same commit is not looked for
-                group = lease.job.group if lease is not None else ""
+                group, units = (lease.job.group, lease.job.units) if lease is not None else ("", 1)
                 limited = [("queue", None), ("kind", each.kind), *([("group", group)] if group else [])]
                 for whose in limited:
-                    started[whose] = started.get(whose, 0) + 1
+                    started.setdefault(whose, []).append((state.now_ms, units))
         groups = {name for what, name in (*started, *self._buckets) if what == "group" and name}
         for group in groups:
             bucket = group_bucket_of(state.settings, state.settings.overrides.get(group))
@@ -44,16 +48,21 @@ class StartLog:
                 self._buckets[whose], self._starts[whose] = bucket, []
                 continue
             log = self._starts[whose]
-            log += [state.now_ms] * started.get(whose, 0)
-            _check(whose, bucket, log)
+            for start in started.get(whose, ()):
+                log.append(start)
+                _check(whose, bucket, log)
 
 
-def _check(whose: Limited, bucket: Bucket, log: list[int]) -> None:
-    for at, first in enumerate(log):
-        count, window_ms = len(log) - at, log[-1] - first
-        if count * bucket.interval_us > window_ms * 1000 + bucket.burst * bucket.interval_us:
+def _check(whose: Limited, bucket: Bucket, log: list[Start]) -> None:
+    """The last start of a log was allowed: in each window that ends with it."""
+    last_ms, units = log[-1][0], 1
+    for at in reversed(range(len(log))):
+        window_ms = last_ms - log[at][0]
+        units += log[at][1] if at < len(log) - 1 else 0
+        if units * bucket.interval_us > window_ms * 1000 + bucket.burst * bucket.interval_us:
             what, name = whose
             raise Violation(
-                f"{count} jobs of {what if name is None else f'{what} {name!r}'} started in {window_ms} ms:"
-                f" one in {bucket.interval_us} us may, {bucket.burst} at once"
+                f"{len(log) - at} jobs of {what if name is None else f'{what} {name!r}'} started in {window_ms} ms,"
+                f" the last of them after {units - 1} units: one in {bucket.interval_us} us may,"
+                f" {bucket.burst} at once"
             )

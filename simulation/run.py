@@ -286,6 +286,7 @@ class Run:
                 client.produces = role in producing
                 client.time_limits = clients.time_limits
                 client.throttles = clients.throttles
+                client.units = clients.units
                 client.uniques = clients.uniques
                 client.invariants.stories.rules = bool(clients.uniques)
                 client.kinds = self.kinds

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 
 from osqueue.core import gcra
 from osqueue.core.gate import Gate
+from osqueue.core.group_rates import GroupAllowance
 from osqueue.core.rates import Allowance, Whose
-from osqueue.core.state import NO_STARTS, Starts
+from osqueue.core.state import NO_STARTS, JobRecord, LeaseRecord, Starts
 
 from .control import Control, in_runs, patched
 
 _allowed = gcra.allowed
 
 
-def _nothing_taken(allowance: Allowance, whose: Whose, count: int) -> None:
+def _nothing_taken(allowance: Allowance, whose: Whose, units: int) -> None:
     return None
 
 
@@ -59,6 +61,52 @@ def from_the_last() -> AbstractContextManager[None]:
     return patched((gcra, "moved", _from_the_last))
 
 
+_take, _charge, _take_of_group = Allowance.take, Gate.charge, GroupAllowance.take
+
+
+def _of_one_unit(is_spared: Callable[[Whose], bool]) -> AbstractContextManager[None]:
+    """Rates of the queue, or of kinds, take a job for one of one unit."""
+
+    def take(allowance: Allowance, whose: Whose, units: int) -> None:
+        if not is_spared(whose):
+            _take(allowance, whose, units)
+
+    def charge(gate: Gate, kind: str, started: Sequence[LeaseRecord]) -> None:
+        _charge(gate, kind, started)
+        for whose in filter(is_spared, (None, kind)):
+            _take(gate.rates, whose, len(started))
+
+    return patched((Allowance, "take", take), (Gate, "charge", charge))
+
+
+def not_of_the_queue() -> AbstractContextManager[None]:
+    """The queue's rate counts jobs."""
+    return _of_one_unit(lambda whose: whose is None)
+
+
+def not_of_the_kind() -> AbstractContextManager[None]:
+    """A kind's rate counts jobs."""
+    return _of_one_unit(lambda whose: whose is not None)
+
+
+def _one_of_the_group(rates: GroupAllowance, group: bytes, units: int = 1) -> bool:
+    return _take_of_group(rates, group)
+
+
+def not_of_the_group() -> AbstractContextManager[None]:
+    """A group's rate counts jobs."""
+    return patched((GroupAllowance, "take", _one_of_the_group))
+
+
+def _as_many_as_units(gate: Gate, jobs: Iterable[JobRecord], kind: str, most: int) -> int:
+    return min(most, gate.room_for(kind))
+
+
+def as_many_as_units() -> AbstractContextManager[None]:
+    """A claim starts as many jobs at once as it may start units."""
+    return patched((Gate, "first_of", _as_many_as_units))
+
+
 WORDS = "jobs of .* started in"
 CONTROLS: tuple[Control, ...] = (
     Control("a start is taken from its rates", nothing_taken, (in_runs("limits", WORDS),)),
@@ -66,4 +114,14 @@ CONTROLS: tuple[Control, ...] = (
     Control("a bucket gives what it holds", one_too_many, (in_runs("limits", WORDS),)),
     Control("kinds have their rates", queue_alone, (in_runs("limits", "jobs of kind .* started in"),)),
     Control("what is owed stays owed", from_the_last, (in_runs("limits", WORDS),)),
+    Control(
+        "the queue's rate counts units", not_of_the_queue, (in_runs("units", "jobs of queue started in"),)
+    ),
+    Control("a kind's rate counts units", not_of_the_kind, (in_runs("units", "jobs of kind .* started in"),)),
+    Control(
+        "a group's rate counts units",
+        not_of_the_group,
+        (in_runs("units of groups", "jobs of group .* started in"),),
+    ),
+    Control("a claim counts the units of what it starts", as_many_as_units, (in_runs("units", WORDS),)),
 )

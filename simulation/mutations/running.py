@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from osqueue.core import pauses, timers
 from osqueue.core.gate import Gate
 from osqueue.core.pauses import without_ended
 from osqueue.core.settings import QueueSettings
+from osqueue.core.state import LeaseRecord
 
 from .control import Control, in_runs, patched
 
 
-def _not_charged(gate: Gate, kind: str, count: int) -> None:
+def _not_charged(gate: Gate, kind: str, started: Sequence[LeaseRecord]) -> None:
     return None
 
 

@@ -52,6 +52,8 @@ SEEDS = [
     ("throttles", 1),
     ("groups", 1),
     ("groups", 3),
+    ("units", 0),
+    ("units of groups", 2),
     ("fair", 0),
     ("fair", 3),
 ]

@@ -141,6 +141,7 @@ BAD_LINES = {
     "result_ttl": '{"payload": 1, "result_ttl": 0}',
     "run_within": '{"payload": 1, "run_within": -1}',
     "start_within": '{"payload": 1, "start_within": "soon"}',
+    "units": '{"payload": 1, "units": 0}',
     "headers": '{"payload": 1, "headers": {"a": 5}}',
     "unique": '{"payload": 1, "id": "a", "unique": {"while": "now"}}',
     "then": '{"payload": 1, "then": [{"kind": "a", "priority": 11}]}',

@@ -46,3 +46,30 @@ def test_starts_until_a_moment_to_come_are_counted_as_if_taken_one_by_one() -> N
     assert gcra.allowed(0, 0, 10, 3, 1, 35) == 6
     assert gcra.allowed(0, 0, 10, 3, 2, 35) == 3
     assert gcra.allowed(0, 0, 10, 3, 4, 1_000) == 0
+
+
+@given(STEPS, st.integers(1, 20), st.integers(1, 6))
+def test_on_credit_one_start_goes_beyond_the_bound_and_none_starts_sooner_or_later(
+    steps: list[tuple[int, int, int]], interval: int, burst: int
+) -> None:
+    """A sliding log says when a start may take place: when every window up to it has room for one unit more."""
+    tat = now = 0
+    log: list[tuple[int, int]] = []
+    for passed, wanted, size in steps:
+        now += passed
+        units = size * burst  # up to three bursts
+        for _ in range(wanted):
+            windows = [
+                (now - since, sum(each for _, each in log[first:])) for first, (since, _) in enumerate(log)
+            ]
+            room = all((taken + 1) * interval <= width + burst * interval for width, taken in windows)
+            assert (gcra.allowed(tat, now, interval, burst) > 0) == room
+            assert (gcra.next_us(tat, now, interval, burst) == now) == room
+            if not room:
+                break
+            assert all(
+                (taken + units) * interval <= width + (burst + units - 1) * interval
+                for width, taken in windows
+            )
+            tat = gcra.moved(tat, now, interval, units)
+            log.append((now, units))

@@ -49,6 +49,7 @@ OTHER: dict[str, Any] = {
     "result_ttl": 60.0,
     "run_within": 30.0,
     "start_within": 90.0,
+    "units": 3,
     "headers": {"traceparent": "00-4bf9-00f0-01", "tenant": "größe"},
     "unique": Unique(while_="waiting", window=60.0, on_duplicate="replace"),
     "then": [Next("notify", {"to": "ada"}, priority=0, then=[Next("log")])],

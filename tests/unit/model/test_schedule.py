@@ -59,7 +59,7 @@ def test_an_option_that_no_job_of_a_schedule_has_is_refused_with_a_remedy() -> N
 
 def test_a_view_says_what_the_row_was_made_of() -> None:
     options = {"kind": "report", "priority": 2, "max_attempts": 7, "result_ttl": 60.0, "run_within": 5.0}
-    options |= {"start_within": 90.0, "headers": {"a": "b"}, "then": [{"kind": "next"}]}
+    options |= {"start_within": 90.0, "units": 3, "headers": {"a": "b"}, "then": [{"kind": "next"}]}
     assert options.keys() == set(JOB_OPTIONS)
     made = schedule_row("x", "@daily", "Europe/Berlin", None, "all", "queue", "json", options)
     view = schedule_view(made)

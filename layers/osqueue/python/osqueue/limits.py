@@ -51,6 +51,7 @@ EVERY_MS_MAX = 365 * DAY_MS
 RATE_STARTS_MAX = 1_000_000  # starts in the period of a rate
 RATE_MS_MAX = 30 * DAY_MS  # the longest period of a rate
 RATE_BURST_MAX = 1_000_000
+JOB_UNITS_MAX = 10_000  # starts of a rate that one job counts as
 AGEING_MS_MAX = 30 * DAY_MS
 GROUP_CHARS_MAX = 128
 DROP_RULES_MAX = 16  # of a shard, at work at the same time

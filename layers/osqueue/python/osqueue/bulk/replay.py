@@ -115,6 +115,7 @@ def job_of(record: ArchiveRecord, key: bytes) -> JobSpec:
         record.result_ttl_ms,
         headers=tuple(record.headers.items()) or None,
         run_within_ms=record.run_within_ms,
+        units=record.units,
     )
 
 

@@ -31,7 +31,7 @@ from ..queue.blocking import Queue
 from .options import StoreCommand, archived_queue, as_text, is_known, moment, open_queue, store_arguments
 from .output import Output, otherwise_saying
 
-KEPT = ("kind", "priority", "max_attempts", "result_ttl_ms", "run_within_ms", "headers")
+KEPT = ("kind", "priority", "max_attempts", "result_ttl_ms", "run_within_ms", "units", "headers")
 
 EPILOG = """\b
 Examples:

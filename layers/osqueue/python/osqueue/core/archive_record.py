@@ -65,6 +65,7 @@ class ArchiveRecord(Struct, frozen=True, omit_defaults=True, rename={"client_id"
     start_by_ms: int = 0  # after which no attempt starts; 0: no deadline
     replaced: int = 0  # how many jobs of its id it took the place of, one after the other
     group: str = ""
+    units: int = 1  # as how many starts of a rate each of its starts counted
     # A field that a row has as well stands above this line.
     result_bytes: int = 0
     # The object that holds the result, below the shard's prefix, until it expires.

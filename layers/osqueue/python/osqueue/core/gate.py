@@ -12,14 +12,15 @@ and together they never start more than the limit (of rates: see there).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from .lending import LentSlots
 from .ops import Code
 from .rates import Allowance, Whose, share_of, with_lent
 from .settings import QueueSettings
-from .state import LeaseRecord, Starts
+from .state import JobRecord, LeaseRecord, Starts
 
 ENDLESS = 1 << 62  # more jobs than ever run
 
@@ -61,8 +62,18 @@ class Gate:
         return most if self.slots is None or whose is not None else min(most, self.slots.most)
 
     def room_for(self, kind: str) -> int:
-        """How many jobs of a kind may start."""
+        """How many jobs of a kind may start, if each is of one unit."""
         return 0 if kind in self._paused else min(self._most(None), self._most(kind))
+
+    def first_of(self, jobs: Iterable[JobRecord], kind: str, most: int) -> int:
+        """How many of these jobs of a kind, the first ones, may start together: ``most`` at most."""
+        room, count = self.room_for(kind), 0
+        for job in islice(jobs, most):
+            if room <= 0:
+                break
+            room -= job.units
+            count += 1
+        return count
 
     def closed_kinds(self) -> frozenset[str]:
         """Kinds with limits of their own of which none may start."""
@@ -79,12 +90,13 @@ class Gate:
         """May nothing start, of whatever kind?"""
         return self._most(None) <= 0
 
-    def charge(self, kind: str, count: int) -> None:
-        """So many of a kind have started."""
+    def charge(self, kind: str, started: Sequence[LeaseRecord]) -> None:
+        """These jobs of a kind have started. Each counts once among those that run, and its units in rates."""
+        count, units = len(started), sum([lease.job.units for lease in started])
         for whose in (None, kind):
             if whose in self._room:
                 self._room[whose] -= count
-            self.rates.take(whose, count)
+            self.rates.take(whose, units)
         if self.slots is not None:
             self.slots.take(count)
 

@@ -5,8 +5,15 @@ A token bucket that is kept as one time, the theoretical arrival time ``TAT`` at
     a start of u units is allowed at t   ⇔   t ≥ TAT − (burst − u)·interval
     it moves                                 TAT = max(TAT, t) + u·interval
 
-So in any window of length W at most ``W / interval + burst`` units start. Times are integer microseconds, of whatever
-clock the caller keeps.
+So in any window of length W at most ``W / interval + burst`` units start.
+
+**On credit.** A start of u units that may take place where one unit may, and moves the TAT by all u, leaves a debt,
+which keeps back those after it. Nobody has to look how many units come next, and no u is too large. Of starts t₁ … tₙ
+the last one finds ``TAT ≥ t₁ + (u₁ + … + uₙ₋₁)·interval``, and ``tₙ ≥ TAT − (burst − 1)·interval``. So in any window of
+length W at most ``W / interval + burst + (u − 1)`` units start, u being those of the last start in it: the rate holds
+in the long run, and one start goes beyond the burst.
+
+Times are integer microseconds, of whatever clock the caller keeps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rates of groups: how many jobs of each may start in a period. A start is a lease that is granted.
+"""Rates of groups: how many jobs of each may start in a period. A start is a granted lease, and counts its units.
 
 Each group has a bucket (see ``gcra``), of which the head of its home shard keeps one time, under the group's digest,
 and only until it is full again. So a group that has started nothing for a while costs nothing, and a head has rows for
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .. import limits
 from . import gcra
-from .rates import group_buckets, starts_of, tats_of
+from .rates import group_buckets, starts_of, tats_of, wait_ms
 from .settings import QueueSettings
 from .state import Starts
 
@@ -50,13 +50,13 @@ class GroupAllowance:
         """Does it start nothing because there are so many rows?"""
         return self.is_full and group not in self._tats and self._buckets.of(group) is not None
 
-    def take(self, group: bytes) -> bool:
-        """One has started; may another?"""
+    def take(self, group: bytes, units: int = 1) -> bool:
+        """One has started that counts as so many starts; may another?"""
         bucket = self._buckets.of(group)
         if bucket is None:
             return True
         tat = self._tats.get(group, self._others_us)
-        self._tats[group] = gcra.moved(tat, self._now_us, bucket.interval_us)
+        self._tats[group] = gcra.moved(tat, self._now_us, bucket.interval_us, units)
         self._all_open = self._all_open and not self.is_full
         return self._opens_us(group) <= self._now_us
 
@@ -65,15 +65,13 @@ class GroupAllowance:
         at = self._opens_us(group)
         if self.lacks_row(group):
             at = max(at, min(self._tats.values()))
-        return -(-(at - self._now_us) // 1000)
+        return wait_ms(at, self._now_us)
 
     def first_wait_ms(self) -> int:
         """How long no group opens that is closed now; 0: none is."""
         waits = [self.wait_ms(group) for group in self.spent()]
         if self._others_us > self._now_us or self.is_full:
-            waits.append(
-                max(1, -(-(min(self._tats.values(), default=self._others_us) - self._now_us) // 1000))
-            )
+            waits.append(max(1, wait_ms(min(self._tats.values(), default=self._others_us), self._now_us)))
         return min(waits, default=0)
 
     def starts(self, before: Starts) -> Starts:

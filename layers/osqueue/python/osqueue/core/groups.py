@@ -75,7 +75,7 @@ class Groups:
             if self._is_full(job.group):
                 self._barred.add(group)
                 self.closed.add(group)
-            if self.rates is not None and not self.rates.take(group):
+            if self.rates is not None and not self.rates.take(group, job.units):
                 self.closed.add(group)
 
     def why_closed(self, waiting: Collection[bytes], all_known: bool) -> Closed:

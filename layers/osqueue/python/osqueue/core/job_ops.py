@@ -46,6 +46,7 @@ class JobSpec(Struct, frozen=True, array_like=True, gc=False):
     then: bytes = b""  # see ``Links``
     batch: bytes = b""  # the key of one, in the same shard
     restarts: bytes = b""  # the key of the job that holds the id, and is asked to end for this one
+    units: int | None = None  # None: 1
 
 
 def record_of(new: JobSpec, settings: QueueSettings, now_ms: int, latest_ms: int, due_ms: int) -> JobRecord:
@@ -78,6 +79,7 @@ def record_of(new: JobSpec, settings: QueueSettings, now_ms: int, latest_ms: int
         due_by_ms=now_ms + new.unique.max_wait_ms if new.unique and new.unique.max_wait_ms else 0,
         group=new.group,
         links=Links(new.then, batch=new.batch) if new.then or new.batch else None,
+        units=new.units or 1,
     )
 
 

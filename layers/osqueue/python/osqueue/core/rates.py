@@ -3,9 +3,12 @@
 Each limit is a bucket (see ``gcra``), of which a head keeps the one time that says how full it is, and only while it
 is not full. Time is the head's, as for leases.
 
+A job counts as so many starts as it has *units*, one unless it says more. It starts as soon as one more start is
+allowed, on credit (see there), so its units are no matter of order, and none is refused because a burst is smaller.
+
 Over several shards each has its share: the rate divided by their number, and its part of the burst, one at least. So
-nobody has to ask another shard, and in any window of length W no more than ``rate·W + max(burst, shards)`` jobs start.
-A shard without jobs does not lend its share.
+nobody has to ask another shard, and in any window of length W no more than ``rate·W + max(burst, shards)`` units start,
+and ``u − 1`` more of each shard, u being the units of the largest job. A shard without jobs does not lend its share.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from .. import limits
 from . import gcra
 from .labels import group_digest
 from .lending import deposited, without_dead
@@ -23,6 +27,7 @@ from .settings import GroupSettings, KindSettings, QueueSettings
 from .state import NO_STARTS, Starts
 
 SECOND_MS = 1_000
+WAIT_MS_MAX = limits.DELAY_MS_MAX  # that is told, where jobs of many units owe more
 Whose = str | None  # a kind, or None: the whole queue
 
 
@@ -42,6 +47,11 @@ def burst_of(rate: tuple[int, int], burst: int) -> int:
     """How many may start at once: unless it is said, as many as the rate allows in a second, one at least."""
     starts, period_ms = rate
     return burst or max(1, starts * SECOND_MS // period_ms)
+
+
+def wait_ms(at_us: int, now_us: int) -> int:
+    """How long it is until a moment, as whoever waits is told it."""
+    return min(-(-(at_us - now_us) // 1000), WAIT_MS_MAX)
 
 
 def bucket_of(row: QueueSettings | KindSettings, settings: QueueSettings) -> Bucket | None:
@@ -169,14 +179,20 @@ def _as_before(tat_us: int, was: Bucket | None, bucket: Bucket | None, now_us: i
     """When a bucket is full that takes the place of another one; 0: it is."""
     if was is None or bucket is None or tat_us <= now_us:
         return 0
-    owed = (tat_us - now_us) * bucket.interval_us
-    return now_us + min(-(-owed // was.interval_us), bucket.burst * bucket.interval_us)
+
+    def as_now(owed_us: int) -> int:
+        return -(-owed_us * bucket.interval_us // was.interval_us)
+
+    debt_us = max(0, tat_us - now_us - was.burst * was.interval_us)
+    within = min(as_now(tat_us - now_us - debt_us), bucket.burst * bucket.interval_us)
+    return now_us + within + as_now(debt_us)
 
 
 def reconfigured(starts: Starts, old: QueueSettings, new: QueueSettings, now_ms: int) -> Starts:
     """What buckets hold when the settings change: as many starts are owed as before, a whole burst at most.
 
-    So nobody gains starts by a change, and whoever lowers a rate does not wait for what was allowed before.
+    So nobody gains starts by a change, and whoever lowers a rate does not wait for what was allowed before. What a job
+    of many units owes beyond a burst stays owed.
     """
     if starts is NO_STARTS:
         return starts
@@ -195,7 +211,7 @@ def reconfigured(starts: Starts, old: QueueSettings, new: QueueSettings, now_ms:
 
 
 def spent(settings: QueueSettings, now_ms: int) -> Starts:
-    """Empty buckets: for a head that does not know what started before."""
+    """Empty buckets: for a head that does not know what started before. What units owe beyond a burst is forgotten."""
     now_us = now_ms * 1000
     tats = {whose: now_us + each.burst * each.interval_us for whose, each in buckets_of(settings).items()}
     of_groups = [each.burst * each.interval_us for each in GroupBuckets(settings).all()]
@@ -223,15 +239,15 @@ class Allowance:
         self.left = {
             whose: gcra.allowed(self._tats.get(whose, 0), self._now_us, each.interval_us, each.burst)
             for whose, each in self._buckets.items()
-        }  # how many may start now
+        }  # how many units may start now; a job of more starts as long as there is one
 
-    def take(self, whose: Whose, count: int) -> None:
-        """So many have started."""
+    def take(self, whose: Whose, units: int) -> None:
+        """Jobs of so many units have started."""
         bucket = self._buckets.get(whose)
-        if bucket is not None and count:
-            self.left[whose] -= count
+        if bucket is not None and units:
+            self.left[whose] -= units
             tat = self._tats.get(whose, 0)
-            self._tats[whose] = gcra.moved(tat, self._now_us, bucket.interval_us, count)
+            self._tats[whose] = gcra.moved(tat, self._now_us, bucket.interval_us, units)
 
     def wait_ms(self, whose: Whose) -> int:
         """How long until the next may start, as far as its rate says; 0: it may now."""
@@ -239,7 +255,7 @@ class Allowance:
         if bucket is None:
             return 0
         at = gcra.next_us(self._tats.get(whose, 0), self._now_us, bucket.interval_us, bucket.burst)
-        return -(-(at - self._now_us) // 1000)
+        return wait_ms(at, self._now_us)
 
     def starts(self) -> Starts:
         """What is owed afterwards."""

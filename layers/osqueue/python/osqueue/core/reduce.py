@@ -290,10 +290,10 @@ def _claim(draft: Draft, op: ClaimJobs) -> Outcome:
             most = sum(1 for _ in takewhile(lambda job: not job.group, islice(lane.ready, most))) or 1
         kind = lane.ready[0].kind
         started = draft.grant(
-            lane, most if gate is None else min(most, gate.room_for(kind)), op.worker, op.lease_ms
+            lane, most if gate is None else gate.first_of(lane.ready, kind, most), op.worker, op.lease_ms
         )
         if gate is not None:
-            gate.charge(kind, len(started))
+            gate.charge(kind, started)
         for lease in started if lane.mixed else ():
             search.charge(lease.job)
         granted.extend(started)

@@ -89,6 +89,7 @@ class JobRecord(StoredRow, frozen=True):
     replaced: int = 0  # how many jobs of its id it took the place of; it was enqueued as the first
     group: str = ""  # of which so many run at once
     links: Links | None = None  # most jobs have none
+    units: int = 1  # as how many starts of a rate each of its starts counts
 
     @property
     def contents(self) -> tuple[StoredContent, ...]:

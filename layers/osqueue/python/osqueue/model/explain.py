@@ -114,6 +114,7 @@ def when(at: datetime, now: datetime) -> str:
 # ── The past ─────────────────────────────────────────────────────────────────
 def _about(job: Job) -> str:
     about = [f"kind {job.kind}"] if job.kind else []
+    about += [f"{job.units:,} units"] if job.units > 1 else []
     return ", ".join([*about, f"priority {job.priority}", f"{job.payload_bytes:,} bytes"])
 
 

@@ -27,6 +27,7 @@ from .option_types import (
     ResultTtl,
     RunWithin,
     StartWithin,
+    Units,
 )
 
 _JSON = Codec(JSON)
@@ -50,6 +51,7 @@ class Next(_What, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
     result_ttl: ResultTtl | None = None
     run_within: RunWithin | None = None
     start_within: StartWithin | None = None
+    units: Units | None = None
     headers: Headers | None = None
     then: (
         Annotated[
@@ -77,6 +79,7 @@ class Next(_What, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
             result_ttl: float | timedelta | None = None,
             run_within: float | timedelta | None = None,
             start_within: float | timedelta | None = None,
+            units: int | None = None,
             headers: Mapping[str, str] | None = None,
             then: Sequence[Next | Mapping[str, Any]] | None = None,
         ) -> None: ...

@@ -31,6 +31,7 @@ from .option_types import (
     ResultTtl,
     RunWithin,
     StartWithin,
+    Units,
 )
 from .unique import Unique, check_unique, rule_of, unique_of
 
@@ -111,6 +112,7 @@ class JobOptions(Struct, frozen=True, kw_only=True):
     result_ttl: ResultTtl | None = None
     run_within: RunWithin | None = None
     start_within: StartWithin | None = None
+    units: Units | None = None
     headers: Headers | None = None
     unique: (
         Annotated[
@@ -160,6 +162,7 @@ class JobOptionArguments(TypedDict, total=False):
     result_ttl: float | timedelta | None
     run_within: float | timedelta | None
     start_within: float | timedelta | None
+    units: int | None
     headers: dict[str, str] | None
     unique: Unique | None
     then: Sequence[Next | Mapping[str, Any]] | None
@@ -176,6 +179,7 @@ class ViewedOptions(Struct, frozen=True, kw_only=True):
     max_attempts: int
     run_within: float | None = None  # seconds that one attempt may run
     start_by: datetime | None = None  # when it has to have started
+    units: int = 1  # as how many starts of a rate each of its starts counts
     batch: str | None = None  # of which it is
     headers: dict[str, str] = {}
 
@@ -222,6 +226,11 @@ class JobAttributes:
     def start_by(self) -> datetime | None:
         """When it has to have started; None: there is no deadline."""
         return moment(self._job.start_by_ms) if self._job.start_by_ms else None
+
+    @property
+    def units(self) -> int:
+        """As how many starts of a rate each of its starts counts."""
+        return self._job.units
 
     @property
     def batch(self) -> str | None:

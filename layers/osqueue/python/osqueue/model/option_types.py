@@ -76,6 +76,14 @@ Priority = Annotated[
         le=limits.PRIORITY_MAX,
     ),
 ]
+Units = Annotated[
+    int,
+    Meta(
+        description="As how many starts of a rate each of its starts counts. Left out, it is 1.",
+        ge=1,
+        le=limits.JOB_UNITS_MAX,
+    ),
+]
 MaxAttempts = Annotated[
     int,
     Meta(

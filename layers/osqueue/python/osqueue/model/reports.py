@@ -61,7 +61,7 @@ class RateUse(Struct, frozen=True):
     starts: int  # so many …
     period: float  # … in so many seconds
     burst: int  # of them at once
-    left: int  # that may start now, over all shards
+    left: int  # that may start now, over all shards; 0 while units of jobs that started are owed
     next_at: datetime | None = None  # when the next may; None: now
 
 

@@ -32,6 +32,7 @@ JOB_OPTIONS = (
     "result_ttl",
     "run_within",
     "start_within",
+    "units",
     "headers",
     "then",
 )

@@ -261,7 +261,7 @@ def _named(kind: str) -> str:
 
 def _held(queue: str, state: State, job: JobRecord, now_ms: int) -> str:
     """Why a job does not start now, and what lets it; "" where nothing holds it."""
-    return _kind_held(state, job.kind, now_ms) or (group_held(queue, state, job, now_ms) if job.group else "")
+    return _kind_held(state, job, now_ms) or (group_held(queue, state, job, now_ms) if job.group else "")
 
 
 def group_held(queue: str, state: State, job: JobRecord, now_ms: int) -> str:
@@ -314,18 +314,24 @@ def _group_rated(state: State, job: JobRecord, name: str, now_ms: int) -> str:
     burst = 1 if bucket is None else bucket.burst
     return (
         f"{name} may start {jobs} in {duration_text(period_ms / 1000)}, {burst:,} at once;"
-        f" the next start is allowed {at}"
+        f" the next start is allowed {at}{_counted(job)}"
     )
 
 
-def _kind_held(state: State, kind: str, now_ms: int) -> str:
-    """Why no job of a kind starts now, and what lets one start; "" where nothing holds it."""
+def _counted(job: JobRecord) -> str:
+    """As how many starts a job counts; "" where that is one."""
+    return "" if job.units == 1 else f", and this job counts as {job.units:,} starts"
+
+
+def _kind_held(state: State, job: JobRecord, now_ms: int) -> str:
+    """Why no job of a job's kind starts now, and what lets one start; "" where nothing holds it."""
+    kind = job.kind
     gate = gate_of(state.settings, state.leases, state.starts, max(now_ms, state.now_ms))
     if gate is None or gate.room_for(kind) > 0:
         return ""
     closed = gate.why_closed((kind,))
     if closed is not None and closed.code in (Code.RATE_LIMITED, Code.KINDS_RATE_LIMITED):
-        return _rated(state, kind, closed, max(now_ms, state.now_ms))
+        return _rated(state, job, closed, max(now_ms, state.now_ms))
     if closed is not None and closed.code == Code.KINDS_PAUSED:
         ends = next((row.paused_until_ms for row in state.settings.kinds if row.kind == kind), None)
         until = moment(ends) if ends else None
@@ -345,13 +351,13 @@ def _kind_held(state: State, kind: str, now_ms: int) -> str:
     )
 
 
-def _rated(state: State, kind: str, closed: Closed, now_ms: int) -> str:
-    """That a rate lets no job start now, and when it does."""
+def _rated(state: State, job: JobRecord, closed: Closed, now_ms: int) -> str:
+    """That a rate lets no job of a job's kind start now, and when it does."""
     settings = state.settings
     row: QueueSettings | KindSettings = settings
     what = "the queue"
     if closed.code == Code.KINDS_RATE_LIMITED:
-        row, what = next(row for row in settings.kinds if row.kind == kind), _named(kind)
+        row, what = next(row for row in settings.kinds if row.kind == job.kind), _named(job.kind)
     starts, period_ms = row.rate or (0, 0)
     burst = burst_of((starts, period_ms), row.burst or 0)
     over = f", in {settings.shards} shards" if settings.shards > 1 else ""
@@ -359,7 +365,7 @@ def _rated(state: State, kind: str, closed: Closed, now_ms: int) -> str:
     jobs = "1 job" if starts == 1 else f"{starts:,} jobs"
     return (
         f"{what} may start {jobs} in {duration_text(period_ms / 1000)}, {burst:,} at once{over};"
-        f" the next start is allowed {ends}"
+        f" the next start is allowed {ends}{_counted(job)}"
     )
 
 

@@ -249,9 +249,9 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
         """Add a job. It is durable when this returns.
 
         The options are those of ``osqueue.model.job_options``: ``id``, ``kind``, ``group``, ``priority``, ``delay`` or
-        ``at``, ``max_attempts``, ``result_ttl``, ``run_within``, ``start_within``, ``headers``, ``unique``, ``then``,
-        ``batch``; durations in seconds. Under an ``id`` whose job is unfinished, or its result kept, the answer is that
-        job ("duplicate") or its result ("completed").
+        ``at``, ``max_attempts``, ``result_ttl``, ``run_within``, ``start_within``, ``units``, ``headers``, ``unique``,
+        ``then``, ``batch``; durations in seconds. Under an ``id`` whose job is unfinished, or its result kept, the
+        answer is that job ("duplicate") or its result ("completed").
         Raises Rejected (a field is wrong), Throttled (not added), Timeout or Unavailable (perhaps added).
         """
         if options:

@@ -24,6 +24,7 @@ class ScheduledJobOptions(TypedDict, total=False):
     result_ttl: float | timedelta | None
     run_within: float | timedelta | None
     start_within: float | timedelta | None
+    units: int | None
     headers: dict[str, str] | None
     then: Sequence[Next | Mapping[str, Any]] | None
 
