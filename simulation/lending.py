@@ -1,8 +1,9 @@
 """A limiter that shards share, in virtual time: claimers on machines that stand still and whose clocks are wrong.
 
 Each commit of a shard is compared with the one before it: what was deposited had been reserved, and once; each start
-used up a slot whose moment had come and whose life was not over. Over all shards the starts of every window keep within
-the bound of ``core.lending``, by the times of their heads, and some time after a pause nothing starts.
+used up a slot whose moment had come and whose life was not over; each further unit of a job did, or is owed. Over all
+shards the starts of every window keep within the bound of ``core.lending``, by the times of their heads, and some time
+after a pause nothing starts.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterable
 from typing import Any
+
+from msgspec.structs import replace
 
 from osqueue.commit import protocol
 from osqueue.commit.effects import Flow, QueueFlow, Sleep, Submit
@@ -40,6 +43,7 @@ from .world import Process, World
 QUEUE, NAME = "sim", "api"
 INTERVALS = (0.05, 0.3, 2.0)
 BURSTS = (1, 1, 5)
+UNITS = (1, 1, 2, 6)  # of jobs, in runs where they have some
 JOBS_LOW, JOBS_MORE = 10, 20
 RUN_SECONDS = 240.0
 TROUBLES = (Timeout, Unavailable, Throttled, NotFound)
@@ -116,6 +120,8 @@ class Claimer:
         if head is not None and sum(waiting(lane.backlog) for lane in head.state.lanes) > JOBS_LOW:
             return
         jobs = [JobSpec(self.key(shard), b"1") for _ in range(JOBS_MORE)]
+        if self.run.profile.clients.units:
+            jobs = [replace(job, units=self.dice.choice(UNITS)) for job in jobs]
         yield from self.perform(self.submit(shard, EnqueueJobs(tuple(jobs))))
 
     def key(self, shard: int) -> bytes:
@@ -249,7 +255,7 @@ class LendingRun:
         if before is None or not before.settings.limiter:
             return
         now_us = state.now_ms * 1000
-        slots = slots_of(before)
+        slots, owed = slots_of(before), owed_by(before)
         for request in batch.requests:
             if request.identity in batch.reduction.outcomes:
                 for op in request.ops:
@@ -259,6 +265,7 @@ class LendingRun:
                             raise Violation("slots were deposited that nobody had reserved, or twice")
                         self.given -= fresh
                         slots += fresh
+                        owed = owed if before.starts.lent and before.starts.lent.epoch == op.lent.epoch else 0
         after = slots_of(state)
         if after - slots:
             raise Violation("slots came from nowhere")
@@ -269,17 +276,23 @@ class LendingRun:
             raise Violation(f"{count} jobs started by {usable} slots")
         if count and self.still_us is not None and now_us >= self.still_us:
             raise Violation("a job started long after the limiter was paused")
+        started = [each.key for each in batch.reduction.events if each.target == PROCESSING]
+        units = sum(state.leases[key].job.units if key in state.leases else 1 for key in started)
+        come = sum(n for (_, at), n in gone.items() if at <= now_us)
+        if owed + units - owed_by(state) > come:
+            raise Violation(f"{units} units were started by {come} slots, and {owed_by(state)} are owed")
         self.started += count
         if count and now_us >= self.from_us:
-            self.note(now_us, count)
+            self.note(now_us, units)
 
-    def note(self, now_us: int, count: int) -> None:
-        """Jobs started: heads do not agree on the time, so it need not be the latest."""
-        self.starts = sorted([*self.starts, *[now_us] * count])[-600:]
+    def note(self, now_us: int, units: int) -> None:
+        """Units started: heads do not agree on the time, so it need not be the latest."""
+        self.starts = sorted([*self.starts, *[now_us] * units])[-600:]
+        free = self.burst + (self.count * (max(UNITS) - 1) if self.profile.clients.units else 0)
         for at, first in enumerate(self.starts):
             for past in range(max(at, len(self.starts) - 60), len(self.starts)):
                 window = self.starts[past] - first
-                if (past - at + 1 - self.burst) * self.interval_us >= window + self.life_us:
+                if (past - at + 1 - free) * self.interval_us >= window + self.life_us:
                     raise Violation(f"{past - at + 1} jobs of all shards started in {window / 1000:g} ms")
 
 
@@ -292,3 +305,8 @@ def slots_of(state: State | None) -> Counter[Slot]:
     """Those that a shard has."""
     lent = None if state is None else state.starts.lent
     return Counter() if lent is None else Counter(moments(lent.epoch, lent.runs))
+
+
+def owed_by(state: State) -> int:
+    """The slots that a shard lacks for units that started."""
+    return 0 if state.starts.lent is None else state.starts.lent.owed

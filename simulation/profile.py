@@ -58,6 +58,21 @@ CREWS_ALONE = Clients(  # processes of several callers, and hardly anybody else
     pause_seconds=0.3,
 )
 
+BORROWERS_FAIL = Faults(
+    error=0.01,
+    refused=0.01,
+    lost=0.02,
+    late=0.01,
+    duplicate=0.03,
+    freeze=0.01,
+    crash=0.003,
+    suspend=0.002,
+    step=0.002,
+    delay_seconds_max=60,
+    freeze_seconds_max=20,
+    suspend_seconds_max=60,
+)
+
 PROFILES = {
     profile.name: profile
     for profile in (
@@ -439,21 +454,13 @@ PROFILES = {
         ),
         Profile(
             "lending",  # who claim from three shards under one limiter, which is paused and reset
-            faults=Faults(
-                error=0.01,
-                refused=0.01,
-                lost=0.02,
-                late=0.01,
-                duplicate=0.03,
-                freeze=0.01,
-                crash=0.003,
-                suspend=0.002,
-                step=0.002,
-                delay_seconds_max=60,
-                freeze_seconds_max=20,
-                suspend_seconds_max=60,
-            ),
+            faults=BORROWERS_FAIL,
             clients=Clients(borrowers=6, shards=3),
+        ),
+        Profile(
+            "lending units",  # the same, and jobs use several slots
+            faults=BORROWERS_FAIL,
+            clients=Clients(borrowers=6, shards=3, units=1.0),
         ),
         Profile(
             "repairs",  # heads are lost and restored, clocks go wrong, jobs are purged

@@ -19,7 +19,7 @@ from osqueue.operations.claims import ClaimFlows
 
 from .control import Control, dispatched, in_runs, patched
 
-_reserve, _rest = pacing.reserve, LentSlots.rest
+_reserve, _rest, _take = pacing.reserve, LentSlots.rest, LentSlots.take
 
 
 def _unused(self: LentSlots) -> Lent | None:
@@ -115,6 +115,25 @@ def far_ahead() -> AbstractContextManager[None]:
     return patched((borrowing, "AHEAD_US", 3600 * AHEAD_US))
 
 
+def _forgiven(self: LentSlots) -> Lent | None:
+    lent = _rest(self)
+    return None if lent is None else replace(lent, owed=0)
+
+
+def nothing_owed() -> AbstractContextManager[None]:
+    """A job of many units uses what there is, and that is all."""
+    return patched((LentSlots, "rest", _forgiven))
+
+
+def _one_each(self: LentSlots, units: int) -> None:
+    _take(self, min(units, 1))
+
+
+def one_each() -> AbstractContextManager[None]:
+    """Whatever starts together uses one slot."""
+    return patched((LentSlots, "take", _one_each))
+
+
 CONTROLS: tuple[Control, ...] = (
     Control("a start uses up a slot", used_again, (in_runs("lending", "started by"),)),
     Control("a slot dies", undying, (in_runs("lending", "started by"),)),
@@ -125,5 +144,11 @@ CONTROLS: tuple[Control, ...] = (
     ),
     Control("a paused limiter lends nothing", paused_or_not, (in_runs("lending", "paused limiter lent"),)),
     Control("each slot is lent to one", standing, (in_runs("lending", "jobs of all shards started"),)),
+    Control(
+        "what a job of many units lacks is owed",
+        nothing_owed,
+        (in_runs("lending units", "units were started by"),),
+    ),
+    Control("each unit uses up a slot", one_each, (in_runs("lending units", "units were started by"),)),
     Control("slots are lent for soon", far_ahead, (in_runs("lending", "lent for long after"),)),
 )

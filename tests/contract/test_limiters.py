@@ -150,3 +150,24 @@ def test_slots_that_are_left_serve_the_next_claim(
     lease.complete()
     assert len(q.claim(3)) == 1
     assert (pacer.status().number, q.flow().limiter.lent) == (3, 1)
+
+
+def test_a_job_of_many_units_uses_as_many_slots(
+    opened: Callable[..., Any], pacer: Pacer, claim: Callable[..., Any], clock: Shifted
+) -> None:
+    pacer.create(HOUR_S, burst=3)
+    q = opened()
+    q.configure(limiter="stripe")
+    q.enqueue("large", units=5)
+    small = q.enqueue("small").job_id
+    (lease,) = claim(q)
+    assert lease.payload == "large"
+    lease.complete()
+    assert not claim(q)
+    clock.shift_ms += HOUR_S * 1000
+    assert not claim(q)
+    assert "owed for what started" in q.why(small)
+    clock.shift_ms += HOUR_S * 1000
+    assert not claim(q)
+    clock.shift_ms += HOUR_S * 1000
+    assert [lease.payload for lease in claim(q)] == ["small"]

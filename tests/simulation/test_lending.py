@@ -19,3 +19,9 @@ def test_starts_keep_within_the_bound_whatever_befalls_their_claimers() -> None:
 def test_the_same_seed_is_the_same_run() -> None:
     first, again = (simulate(3, PROFILES["lending"]) for _ in range(2))
     assert first == again
+
+
+def test_what_jobs_of_many_units_lack_is_paid_before_the_next_starts() -> None:
+    reports = [simulate(seed, PROFILES["lending units"]) for seed in range(6)]
+    assert [each.violation for each in reports] == [""] * len(reports)
+    assert sum(each.slots for each in reports) > 300

@@ -26,6 +26,7 @@ from osqueue.core.lending import (
 )
 from osqueue.core.ops import Code, Outcome
 from osqueue.core.queue_ops import ChangePacer, ChangeSettings, ReserveSlots, RunTimers
+from osqueue.core.rates import is_owed
 from osqueue.core.rows import Lent, LentRun
 from osqueue.core.settings import KindSettings
 from osqueue.core.state import NO_STARTS, PacerRow
@@ -169,6 +170,77 @@ def test_a_head_keeps_so_many_runs() -> None:
     assert len(deposited(None, lent, at(0)).runs) == RUNS_MAX
 
 
+# ── Units ────────────────────────────────────────────────────────────────────
+def of_units(*units: int) -> Shard:
+    found = Shard()
+    found.apply(ChangeSettings(limiter="api"))
+    found.apply(EnqueueJobs(tuple([found.new(units=each) for each in units])))
+    return found
+
+
+def owed(shard: Shard) -> int:
+    lent = shard.state.starts.lent
+    return 0 if lent is None else lent.owed
+
+
+def test_a_job_uses_as_many_slots_as_it_has_units() -> None:
+    shard = of_units(3, 3, 1)
+    assert len(claim(shard, lent=some((0, 0, 6))).leases) == 2
+    assert owed(shard) == 0
+    assert claim(shard).runs == ((Code.NO_SLOTS, 1),)
+
+
+def test_a_job_starts_where_one_slot_is_left_and_its_shard_owes_the_rest() -> None:
+    shard = of_units(5, 1, 1, 1)
+    got = claim(shard, lent=some((0, 0, 2)))
+    assert (len(got.leases), owed(shard), got.runs[-1]) == (1, 3, (Code.NO_SLOTS, 6))
+    assert claim(shard, lent=some((0, 0, 2))).runs == ((Code.NO_SLOTS, 4),)
+    assert owed(shard) == 1
+    assert len(claim(shard, lent=some((0, 0, 2))).leases) == 1
+    assert owed(shard) == 0
+
+
+def test_slots_to_come_pay_when_they_come_and_a_claim_is_told_when_the_first_that_is_free_does() -> None:
+    shard = of_units(4, 1, 1, 1, 1, 1, 1)
+    got = claim(shard, lent=some((0, 0, 1), (100, 100_000, 5)))
+    assert (len(got.leases), owed(shard), got.runs[-1]) == (1, 3, (Code.RATE_LIMITED, 400))
+    shard.now += 399
+    before = shard.state
+    assert claim(shard).runs == ((Code.RATE_LIMITED, 1),)
+    assert shard.state is before
+    shard.now += 1
+    assert len(claim(shard).leases) == 1
+    assert owed(shard) == 0
+
+
+def test_slots_that_died_unused_have_paid_as_well() -> None:
+    shard = of_units(4, 1)
+    assert len(claim(shard, lent=some((0, 0, 1), (500, 0, 2))).leases) == 1
+    shard.now += 60_000
+    shard.apply(RunTimers())
+    assert owed(shard) == 1
+    assert claim(shard).runs == ((Code.NO_SLOTS, 2),)
+
+
+def test_what_is_owed_lasts_at_rest_and_asks_for_no_clock() -> None:
+    shard = of_units(9)
+    claim(shard, lent=some((0, 0, 1)))
+    shard.now += 10**9
+    shard.apply(RunTimers())
+    assert owed(shard) == 8
+    assert not is_owed(shard.state.starts, shard.now)
+
+
+def test_a_limiter_that_was_reset_or_let_go_is_owed_nothing() -> None:
+    shard = of_units(9, 1, 1)
+    claim(shard, lent=some((0, 0, 1)))
+    assert len(claim(shard, 1, lent=some((0, 0, 1), epoch=2)).leases) == 1
+    other = of_units(9, 1)
+    claim(other, lent=some((0, 0, 1)))
+    other.apply(ChangeSettings(limiter=""))
+    assert other.state.starts is NO_STARTS
+
+
 # ── The limiter ──────────────────────────────────────────────────────────────
 def test_each_borrower_gets_its_share_of_a_second() -> None:
     lender = limiter()
@@ -234,9 +306,10 @@ def test_so_many_borrowers_are_counted() -> None:
     st.sampled_from((1, 1, 4, 30)),
     st.integers(1, 4),
     st.sampled_from((0, 400, 5_000)),
+    st.sampled_from((1, 1, 7)),
 )
 def test_shards_together_start_no_more_than_the_bound(
-    seed: int, interval: int, burst: int, shards: int, skew_ms: int
+    seed: int, interval: int, burst: int, shards: int, skew_ms: int, units: int
 ) -> None:
     """Clocks differ, and blocks are lost, late or deposited in the wrong order."""
     dice = random.Random(seed)
@@ -244,7 +317,7 @@ def test_shards_together_start_no_more_than_the_bound(
     skews = [dice.randint(-skew_ms, 0) for _ in range(shards)]
     for each in borrowers:
         each.apply(ChangeSettings(limiter="api"))
-        each.apply(EnqueueJobs(tuple([each.new() for _ in range(400)])))
+        each.apply(EnqueueJobs(tuple([each.new(units=dice.choice((1, units))) for _ in range(400)])))
     true, late, log = NOON_MS, [], []  # the log: by true time, and by the heads'
     for _ in range(120):
         true += dice.choice((0, 5, 20, 300, 1_500))
@@ -263,7 +336,8 @@ def test_shards_together_start_no_more_than_the_bound(
             lent = late.pop(dice.randrange(len(late)))
         if lent is not None:
             answer = claim(one, dice.randint(1, 30), lent)
-        log += [(true, one.now)] * len(answer.leases)
+        for lease in answer.leases:
+            log += [(true, one.now)] * lease.job.units
     life = life_us(interval, burst)
     spread = max((now - then for then, now in log), default=0) - min(
         (now - then for then, now in log), default=0
@@ -273,7 +347,7 @@ def test_shards_together_start_no_more_than_the_bound(
         for first in range(len(times)):
             for last in range(first, len(times)):
                 window = (times[last] - times[first]) * 1000 + error_us
-                assert (last - first + 1 - burst) * interval < window + life
+                assert (last - first + 1 - burst - shards * (units - 1)) * interval < window + life
     assert life >= LIFE_US_MIN
 
 

@@ -183,9 +183,9 @@ class ClaimSearch:
         return self._gate is not None and self._gate.lacks_slots
 
     def slots_wanted(self, limit: int) -> int:
-        """How many slots of the limiter to borrow: no more than there are jobs."""
+        """How many slots of the limiter to borrow: what is owed, and no more than there are jobs."""
         slots = None if self._gate is None else self._gate.slots
-        return 0 if slots is None else min(slots.wanted(limit), self._jobs())
+        return 0 if slots is None else slots.owed + min(slots.wanted(limit), self._jobs())
 
     def _jobs(self) -> int:
         return sum(waiting(lane.freeze()) for lane in self._draft.lanes.values())

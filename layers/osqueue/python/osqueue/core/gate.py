@@ -2,7 +2,7 @@
 
 What runs is counted from the leases and never kept beside them, so it cannot drift: a lease that ends, whatever ended
 it, frees its place in the same commit. What may start by a rate is one time of a bucket. All limits are asked in the
-one step that grants the lease, and all of them are charged or none: of the queue's limiter a slot (``lending``).
+one step that grants the lease, and all of them are charged or none: of the queue's limiter slots (``lending``).
 A queue without any limit has no gate.
 
 Over several shards each has its share of a limit, the limit divided by their number. Nobody has to ask another shard,
@@ -98,7 +98,7 @@ class Gate:
                 self._room[whose] -= count
             self.rates.take(whose, units)
         if self.slots is not None:
-            self.slots.take(count)
+            self.slots.take(units)
 
     def starts(self) -> Starts:
         """What is owed after what it let start."""

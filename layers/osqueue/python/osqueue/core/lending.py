@@ -10,6 +10,11 @@ the slots of all starts in a window of length W lie less than ``W + life`` apart
 
     n  <  (W + life) / interval + burst         with  life = max(burst·interval, 1 s)
 
+**Units.** A job of u units uses u slots. It starts where one is left, and what it lacks its shard *owes*: until that is
+paid, by slots whose moment has come, nothing starts there. So each unit has a slot of its own but those that are still
+owed, and all shards together start fewer than ``(W + life) / interval + burst + shards·(u − 1)`` units. A debt is paid
+by what the shard borrows next, so one that rested pays when it goes on.
+
 A slot is judged by the time of the shard's head, not by the limiter's. Where heads' times differ from one another by up
 to ε, as two machines know the clock of S3 to about a second, a window is as much longer: ``(W + life + ε) / interval +
 burst``. The limiter's own clock does not matter to this: wrong, it moves all slots, and what a shard finds in the past
@@ -95,24 +100,42 @@ def alive(runs: Iterable[LentRun], now_us: int) -> tuple[LentRun, ...]:
     return tuple([run for run in left if run.count])
 
 
+def _without(runs: Iterable[LentRun], count: int, now_us: int) -> tuple[tuple[LentRun, ...], int]:
+    """What is left when so many are taken of those whose moment has come, and how many it lacks."""
+    left = []
+    for run in runs:
+        taken = min(count, _come(run, now_us))
+        count -= taken
+        left.append(_after(run, taken))
+    return tuple([run for run in left if run.count]), count
+
+
+def paid(lent: Lent, now_us: int) -> Lent:
+    """What a shard has once its slots have paid what it owes, also those that are dead by now; they are gone then."""
+    runs, owed = _without(lent.runs, lent.owed, now_us) if lent.owed else (lent.runs, 0)
+    return replace(lent, runs=alive(runs, now_us), owed=owed)
+
+
 def deposited(before: Lent | None, lent: Lent, now_us: int) -> Lent:
-    """The slots of a shard, with some more. Those of another epoch, or limiter, are void."""
+    """The slots of a shard, with some more. Those of another epoch, or limiter, are void, and so is what is owed."""
     known: tuple[LentRun, ...] = ()
+    owed = 0
     if before is not None and (before.limiter, before.epoch) == (lent.limiter, lent.epoch):
-        known = alive(before.runs, now_us)
+        rest = paid(before, now_us)
+        known, owed = rest.runs, rest.owed
     fresh = alive(lent.runs, now_us)
     runs = tuple(sorted((*known, *fresh), key=lambda run: run.at_us)[:RUNS_MAX])
-    return replace(lent, runs=runs, lent=sum(run.count for run in lent.runs), used=0)
+    return paid(replace(lent, runs=runs, lent=sum(run.count for run in lent.runs), used=0, owed=owed), now_us)
 
 
 def without_dead(lent: Lent | None, now_us: int) -> Lent | None:
-    """The same for a head at rest: None where no slot is left."""
+    """The same for a head at rest: None where no slot is left, and none owed."""
     if lent is None:
         return None
-    runs = alive(lent.runs, now_us)
-    if not runs:
+    left = paid(lent, now_us)
+    if not left.runs and not left.owed:
         return None
-    return lent if runs == lent.runs else replace(lent, runs=runs)
+    return lent if left == lent else left
 
 
 class LentSlots:
@@ -120,9 +143,10 @@ class LentSlots:
 
     def __init__(self, limiter: str, lent: Lent | None, now_us: int) -> None:
         self._now_us = now_us
-        self._lent = lent if lent is not None and lent.limiter == limiter else None
-        self._runs = () if self._lent is None else alive(self._lent.runs, now_us)
+        self._lent = paid(lent, now_us) if lent is not None and lent.limiter == limiter else None
+        self._runs = () if self._lent is None else self._lent.runs
         self._used = 0
+        self.owed = 0 if self._lent is None else self._lent.owed  # until it is paid none may be used
         self.limiter = limiter
 
     @property
@@ -154,19 +178,20 @@ class LentSlots:
         return self.left if self._runs else ENDLESS
 
     def wait_ms(self) -> int:
-        """How long until the next one's moment; 0: it has come, or there is none."""
-        at = min([run.at_us for run in self._runs], default=self._now_us)
+        """How long until the moment of the next that is not owed, or of the last; 0: it has come, or there is none."""
+        at, owed = self._now_us, self.owed
+        for run in sorted(self._runs, key=lambda run: run.at_us):
+            at = run.at_us + min(owed, run.count - 1) * run.interval_us
+            owed -= run.count
+            if owed < 0:
+                break
         return -(-max(0, at - self._now_us) // 1000)
 
-    def take(self, count: int) -> None:
-        """Use some up, those first that die first."""
-        self._used += count
-        runs = []
-        for run in self._runs:
-            taken = min(count, _come(run, self._now_us))
-            count -= taken
-            runs.append(_after(run, taken))
-        self._runs = tuple([run for run in runs if run.count])
+    def take(self, units: int) -> None:
+        """Use some up, those first that die first. What it lacks is owed."""
+        self._used += units
+        self._runs, lacking = _without(self._runs, units, self._now_us)
+        self.owed += lacking
 
     def wanted(self, limit: int) -> int:
         """How many slots to borrow, for a claim of so many jobs."""
@@ -177,4 +202,8 @@ class LentSlots:
     def rest(self) -> Lent | None:
         """What is left."""
         lent = self._lent
-        return None if lent is None else replace(lent, runs=self._runs, used=lent.used + self._used)
+        return (
+            None
+            if lent is None
+            else replace(lent, runs=self._runs, used=lent.used + self._used, owed=self.owed)
+        )

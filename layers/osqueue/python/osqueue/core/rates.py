@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from .. import limits
 from . import gcra
 from .labels import group_digest
-from .lending import deposited, without_dead
+from .lending import alive, deposited, without_dead
 from .rows import Lent
 from .settings import GroupSettings, KindSettings, QueueSettings
 from .state import NO_STARTS, Starts
@@ -170,7 +170,7 @@ def is_owed(starts: Starts, now_ms: int) -> bool:
     """Does a bucket fill up as time goes by, or the moment of a slot come?"""
     if starts is NO_STARTS:
         return False
-    if starts.lent is not None and without_dead(starts.lent, now_ms * 1000) is not None:
+    if starts.lent is not None and alive(starts.lent.runs, now_ms * 1000):
         return True
     return max(*tats_of(starts).values(), starts.groups_us, *starts.groups.values()) > now_ms * 1000
 

@@ -49,6 +49,7 @@ class Lent(StoredRow, frozen=True):
     runs: tuple[LentRun, ...]
     lent: int = 0  # slots of the last block
     used: int = 0  # since then
+    owed: int = 0  # for units that started, and for which there was none
 
 
 class BatchRow(StoredRow, frozen=True):

@@ -103,10 +103,8 @@ class Borrower:
 def _wanted_soon(state: State, op: ClaimJobs, now_ms: int) -> int:
     """How many slots to borrow for a shard that has some for later; 0: it has enough for now."""
     slots = LentSlots(state.settings.limiter, state.starts.lent, now_ms * 1000)
-    jobs = sum(waiting(lane.backlog) for lane in state.lanes)
-    return (
-        min(slots.wanted(op.limit), jobs - slots.all_left) if slots.is_short and jobs > slots.all_left else 0
-    )
+    lacking = sum(waiting(lane.backlog) for lane in state.lanes) + slots.owed - slots.all_left
+    return min(slots.wanted(op.limit), lacking) if slots.is_short and lacking > 0 else 0
 
 
 def limiter_state(limiter: str) -> Flow[State | None]:
@@ -157,7 +155,8 @@ def limiter_held(state: State, limiter: State | None, now_ms: int) -> str:
     if at_ms <= now_ms:
         return ""
     at = when(moment(at_ms), moment(now_ms))
-    return f"limiter {name!r} gives slots to all that share it: {rate}; the next is {at}"
+    owed = f", and {slots.owed:,} are owed for what started" if slots.owed else ""
+    return f"limiter {name!r} gives slots to all that share it: {rate}; the next is {at}{owed}"
 
 
 def limiter_use(name: str, limiter: State | None, states: Sequence[State], now_ms: int) -> LimiterUse:
