@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
 from ..clock import Machine
 from ..commit.driver import BlockingDriver
+from ..commit.effects import QueueFlow
 from ..contract import metrics
-from ..contract.operations import BY_NAME
 from ..errors import OsqueueError
 from ..objects.layout import registered
 from ..server.app import Api
-from ..server.request import CachedQueue, RequestContext
+from ..server.queues import BlockingServedQueue
+from ..server.request import in_time
 from .logs import RequestLog
 from .metrics import MeteredStore
+
+R = TypeVar("R")
 
 QUEUE_S_MIN = 5.0  # left, or the pass ends here
 QUEUE_S_MAX = 120.0  # of one queue, while others wait
@@ -68,7 +72,7 @@ def _tried(log: RequestLog, name: str, work: Callable[[], None]) -> bool:
 
 def _reap(api: Api, log: RequestLog, name: str, seconds: float) -> None:
     queue = api.queue(name)
-    report = _asked(api, queue, seconds).run(queue.steering.reap())
+    report = _run(api, queue, queue.steering.reap(), seconds)
     found = {field: value for field, value in msgspec.structs.asdict(report).items() if value}
     if found:
         log.pass_over(name, found)
@@ -76,15 +80,12 @@ def _reap(api: Api, log: RequestLog, name: str, seconds: float) -> None:
 
 def _measure(api: Api, meter: MeteredStore, name: str) -> None:
     queue = api.queue(name)
-    stats = _asked(api, queue, MEASURE_S).run(queue.steering.stats())
+    stats = _run(api, queue, queue.steering.stats(), MEASURE_S)
     gauges = meter.of(name).gauges
     gauges[metrics.DEPTH] = stats["queued"]
     gauges[metrics.OLDEST] = stats["oldest_seconds"] or 0.0
     gauges[metrics.DEAD] = stats["failed"]
 
 
-def _asked(api: Api, queue: CachedQueue, seconds: float) -> RequestContext:
-    until = api.machine.monotonic() + seconds
-    return RequestContext(
-        BY_NAME["reap"], {"queue": queue.name}, {}, b"", api.machine, api.store, until, api.queue, {}
-    )
+def _run(api: Api, queue: BlockingServedQueue, flow: QueueFlow[R], seconds: float) -> R:
+    return queue._run(in_time(flow, api.machine, api.machine.monotonic() + seconds))

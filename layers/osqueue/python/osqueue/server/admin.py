@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from .. import __version__, limits
-from ..commit.effects import Flow, together
+from ..commit.effects import Flow, QueueFlow, together
 from ..contract.admin_schemas import (
     CancelMany,
     DeadGroups,
@@ -42,7 +42,7 @@ from ..operations.admin import AdminFlows
 from ..operations.context import Writers
 from ..operations.dead_letters import RedriveProgress, redrive_limit
 from ..stores.base import List, Listed
-from .answers import ANSWER_BYTES_MAX, answer_with, fitting
+from .answers import ANSWER_BYTES_MAX, answer_with, fitted, fitting
 from .jobs import PAGE_DEFAULT
 from .request import RequestContext
 
@@ -54,21 +54,21 @@ TIME_S_MIN = 3.0  # left, or a page ends and a redrive stops here
 
 
 # ── Queues ───────────────────────────────────────────────────────────────────
-def list_queues(request: RequestContext) -> Queues:
+def list_queues(request: RequestContext) -> QueueFlow[Queues]:
     """One page of the queues' statistics."""
     query = request.query
     limit = validation.whole_number(query.get("limit", PAGE_DEFAULT), "limit", 1, QUEUES_MAX)
     after = query.get("cursor")
     if after is not None and not validation.is_queue_name(after):
         raise Rejected("cursor: pass the one that the last page answered, or none.", field="cursor")
-    names, more = request.look(_registered(after, limit))
+    names, more = yield from _registered(after, limit)
     found: list[dict[str, Any]] = []
     while len(found) < len(names):
         if found and request.left < TIME_S_MIN:
             more = True
             break
         group = names[len(found) : len(found) + QUEUES_AT_ONCE]
-        found += request.look(together([_stats_of(request, name) for name in group]))
+        found += yield from together([_stats_of(request, name) for name in group])
     return Queues(queues=found, cursor=names[len(found) - 1] if more and found else None)
 
 
@@ -101,24 +101,24 @@ def _no_writer(shard: int) -> Any:
     raise AssertionError("statistics are read, and nothing is written for them")
 
 
-def stats(request: RequestContext) -> dict[str, Any]:
+def stats(request: RequestContext) -> QueueFlow[dict[str, Any]]:
     """Jobs by state, counters and settings."""
-    return request.run(request.warm.steering.stats())
+    return (yield from request.warm.steering.stats())
 
 
-def flow(request: RequestContext) -> FlowUsage:
+def flow(request: RequestContext) -> QueueFlow[FlowUsage]:
     """All limits of the queue, and what is used of them."""
-    return request.run(request.warm.steering.flow())
+    return (yield from request.warm.steering.flow())
 
 
-def groups(request: RequestContext) -> bytes:
+def groups(request: RequestContext) -> QueueFlow[bytes]:
     """Groups that run, or that something holds, and why."""
     limit = validation.whole_number(request.query.get("limit", PAGE_DEFAULT), "limit", 1, QUEUES_MAX)
-    found = request.run(request.warm.steering.groups(limit))
-    return fitting(len(found), lambda most: QueueGroups(groups=found[:most]))
+    found = yield from request.warm.steering.groups(limit)
+    return fitted(len(found), lambda most: QueueGroups(groups=found[:most]))
 
 
-def events(request: RequestContext) -> bytes:
+def events(request: RequestContext) -> QueueFlow[bytes]:
     """Transitions of the queue's jobs, from a cursor on."""
     from ..operations.events import EVENTS_PER_PAGE_MAX, EventReader, since_of  # where somebody listens
 
@@ -126,62 +126,62 @@ def events(request: RequestContext) -> bytes:
     limit = validation.whole_number(query.get("limit", EVENTS_PER_PAGE_MAX), "limit", 1, EVENTS_PER_PAGE_MAX)
     wait_s = request.wait_s(query.get("wait"))
     reader = EventReader(request.warm.flows, since_of(query.get("since")), creates=False)
-    found = request.run(reader.page(limit, wait_s))
+    found = yield from reader.page(limit, wait_s)
 
     def page(most: int) -> EventPage:
         cursor = reader.cursor if most >= len(found) else found[most - 1].cursor
         return EventPage(events=found[:most], cursor=cursor)
 
-    return fitting(limit, page)
+    return fitted(limit, page)
 
 
-def configure(request: RequestContext) -> dict[str, Any]:
+def configure(request: RequestContext) -> QueueFlow[dict[str, Any]]:
     """Change settings; answers the statistics."""
     settings: Settings = request.read()
     changes = said(settings)
     if changes:
-        request.run(request.warm.steering.configure(**changes))
-    return stats(request)
+        yield from request.warm.steering.configure(**changes)
+    return (yield from stats(request))
 
 
-def cancel_many(request: RequestContext) -> CancelledMany:
+def cancel_many(request: RequestContext) -> QueueFlow[CancelledMany]:
     """Cancel all waiting jobs that match."""
     body: CancelMany = request.read()
-    return request.run(
-        request.warm.steering.cancel_many(
+    return (
+        yield from request.warm.steering.cancel_many(
             body.kinds, body.group, body.enqueued_before, body.dry_run, body.batch
         )
     )
 
 
-def configure_group(request: RequestContext) -> dict[str, Any]:
+def configure_group(request: RequestContext) -> QueueFlow[dict[str, Any]]:
     """Change what one group has of its own; answers the statistics."""
     body: GroupWish = request.read()
-    request.run(request.warm.steering.configure(groups={request.path["group"]: asdict(body)}))
-    return stats(request)
+    yield from request.warm.steering.configure(groups={request.path["group"]: asdict(body)})
+    return (yield from stats(request))
 
 
 # ── Dead letters ─────────────────────────────────────────────────────────────
-def redrive(request: RequestContext) -> Redriven:
+def redrive(request: RequestContext) -> QueueFlow[Redriven]:
     """Queue dead letters again; stops in time, or where it cannot go on, and says whether it left some."""
     body: Redrive = request.read()
     redrive_limit(body.limit)
     flows = request.warm.steering
     which = (body.kinds, body.error)
     if body.dry_run:
-        there = request.run(flows.redrive(None, *which, True, body.fingerprint, jobs=body.jobs))
+        there = yield from flows.redrive(None, *which, True, body.fingerprint, jobs=body.jobs)
         return Redriven(jobs=min(there, body.limit or there), more=there > (body.limit or there))
     most = min(body.limit or REDRIVE_MAX, REDRIVE_MAX)
     done = RedriveProgress()
     try:
         while done.moved < most:
             mark = min(done.moved + REDRIVE_CHUNK, most)
-            request.run(flows.redrive(mark, *which, False, body.fingerprint, jobs=body.jobs, so_far=done))
+            yield from flows.redrive(mark, *which, False, body.fingerprint, jobs=body.jobs, so_far=done)
             if done.moved < mark:
                 return Redriven(jobs=done.moved)
             if request.left < TIME_S_MIN:
                 return Redriven(jobs=done.moved, more=True)
-        more = request.run(flows.redrive(1, *which, True, body.fingerprint, jobs=body.jobs)) > 0
+        more = (yield from flows.redrive(1, *which, True, body.fingerprint, jobs=body.jobs)) > 0
     except OsqueueError:
         if not done.moved:
             raise
@@ -189,55 +189,54 @@ def redrive(request: RequestContext) -> Redriven:
     return Redriven(jobs=done.moved, more=more)
 
 
-def dead_letters(request: RequestContext) -> bytes:
+def dead_letters(request: RequestContext) -> QueueFlow[bytes]:
     """One page of dead letters."""
     query = request.query
     asked = query.get("include", "")
     flows = request.warm.steering
 
-    def page(limit: int) -> DeadLetters:
+    def page(limit: int) -> QueueFlow[DeadLetters]:
         which = (query.get("kind"), query.get("error"), query.get("fingerprint"), asked)
-        jobs, cursor = request.run(flows.dead_letters(limit, query.get("cursor"), *which))
+        jobs, cursor = yield from flows.dead_letters(limit, query.get("cursor"), *which)
         return DeadLetters(jobs=[answer_with(DeadLetterAnswer, each) for each in jobs], cursor=cursor)
 
     if asked:
         request.note([], include=asked)
-    return fitting(query.get("limit", PAGE_DEFAULT), page)
+    return (yield from fitting(query.get("limit", PAGE_DEFAULT), page))
 
 
-def dead_letter_groups(request: RequestContext) -> bytes:
+def dead_letter_groups(request: RequestContext) -> QueueFlow[bytes]:
     """Dead letters by the error they died of."""
     query = request.query
-    found = request.run(request.warm.steering.dead_letter_groups(query.get("kind"), query.get("error")))
-    return fitting(len(found), lambda limit: DeadGroups(groups=found[:limit], more=limit < len(found)))
+    found = yield from request.warm.steering.dead_letter_groups(query.get("kind"), query.get("error"))
+    return fitted(len(found), lambda limit: DeadGroups(groups=found[:limit], more=limit < len(found)))
 
 
 # ── Erasing ──────────────────────────────────────────────────────────────────
-def purge(request: RequestContext) -> Purged:
+def purge(request: RequestContext) -> QueueFlow[Purged]:
     """Erase jobs for good."""
     body: Purge = request.read()
     for each in body.jobs:
         validation.job_name(each)
-    done = request.run(request.warm.steering.purge(body.jobs, body.dead_only))
+    done = yield from request.warm.steering.purge(body.jobs, body.dead_only)
     request.note(done.jobs)
     return done
 
 
 # ── The archive ──────────────────────────────────────────────────────────────
-def history(request: RequestContext) -> bytes:
+def history(request: RequestContext) -> QueueFlow[bytes]:
     """One page of archived jobs, of one part. So a reader finds repeated records by neighbouring hours."""
     query = request.query
     limit = validation.whole_number(query.get("limit", HISTORY_MAX), "limit", 1, HISTORY_MAX)
     window = archive.window(query.get("since"), query.get("until"))
     part, at = _read_cursor(request.name, query.get("cursor"))
-    request.warm  # noqa: B018 - a queue's name that means nothing is refused here
     for _ in range(PARTS_MAX):
         if not part or at < 0:
-            names = request.run(archive.parts(request.name, window[0], part))
+            names = yield from archive.parts(request.name, window[0], part)
             if not names:
                 return msgspec.json.encode(Page(jobs=[], part=part))
             part, at = names[0], 0
-        (records,) = request.run(archive.read([part]))
+        (records,) = yield from archive.read([part])
         page, at = _take(records, at, limit, window)
         if page or request.left < TIME_S_MIN:
             return msgspec.json.encode(
@@ -284,19 +283,21 @@ def _read_cursor(queue: str, cursor: str | None) -> tuple[str, int]:
 
 
 # ── Upkeep ───────────────────────────────────────────────────────────────────
-def reap(request: RequestContext) -> ReapReport:
+def reap(request: RequestContext) -> QueueFlow[ReapReport]:
     """One pass over a queue."""
-    return request.run(request.warm.steering.reap())
+    return (yield from request.warm.steering.reap())
 
 
 # ── The API itself ───────────────────────────────────────────────────────────
-def openapi(request: RequestContext) -> bytes:
+def openapi(request: RequestContext) -> QueueFlow[bytes]:
     """The contract."""
     from .openapi import document_bytes
 
+    yield from ()
     return document_bytes()
 
 
-def health(request: RequestContext) -> Health:
+def health(request: RequestContext) -> QueueFlow[Health]:
     """The function runs. It does not read the store."""
+    yield from ()
     return Health(status="ok", version=__version__)

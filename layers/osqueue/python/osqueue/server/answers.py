@@ -10,6 +10,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import asdict
 
 from .. import limits
+from ..commit.effects import QueueFlow
 from ..contract.content import included_fields
 from ..contract.functions import BODY_BYTES_MAX
 from ..model.included import PAYLOAD, RESULT
@@ -39,10 +40,23 @@ def answer_with(kind: type[A], found: Struct) -> A:
     return kind(**fields, **more, left_out=left_out or UNSET)
 
 
-def fitting(limit: int, page: Callable[[int], Any]) -> bytes:
+def fitting(limit: int, page: Callable[[int], QueueFlow[Any]]) -> QueueFlow[bytes]:
     """A page of at most ``limit`` items that fits into an answer, encoded. Asks for fewer items until it does."""
-    while True:
-        body = msgspec.json.encode(page(limit))
-        if len(body) <= ANSWER_BYTES_MAX or limit <= 1:
-            return body
-        limit = max(1, min(limit - 1, limit * ANSWER_BYTES_MAX // len(body)))
+    while not _fits(body := msgspec.json.encode((yield from page(limit))), limit):
+        limit = _fewer(limit, body)
+    return body
+
+
+def fitted(limit: int, page: Callable[[int], Any]) -> bytes:
+    """The same of items that are at hand."""
+    while not _fits(body := msgspec.json.encode(page(limit)), limit):
+        limit = _fewer(limit, body)
+    return body
+
+
+def _fits(body: bytes, limit: int) -> bool:
+    return len(body) <= ANSWER_BYTES_MAX or limit <= 1
+
+
+def _fewer(limit: int, body: bytes) -> int:
+    return max(1, min(limit - 1, limit * ANSWER_BYTES_MAX // len(body)))

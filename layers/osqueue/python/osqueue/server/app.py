@@ -1,7 +1,8 @@
 """The server: a request in, an answer out, whatever the request.
 
-Nothing here knows of Lambda. ``Api.answer`` finds the route, opens the queue, runs the operation and puts what it
-answers or raises into words. It always answers in time, and never with a stack trace.
+Nothing here knows of Lambda. ``Api.answer`` finds the route, opens the queue, runs the operation's flow and puts what
+it answers or raises into words. It always answers in time, and never with a stack trace. ``AsyncApi``
+(``async_app``) does the same for coroutines.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from .. import forks, limits
 from ..clock import MACHINE, Machine
+from ..commit.driver import BlockingDriver
+from ..commit.effects import QueueFlow
 from ..contract.error_codes import STATUS, TooLarge, fault_of
 from ..contract.functions import BODY_BYTES_MAX
 from ..contract.operations import ROUTES, Route, pattern
@@ -27,8 +30,9 @@ from ..stores.address import open_store
 from ..stores.base import Store
 from ..stores.counting import CountingStore
 from .answers import ANSWER_BYTES_MAX, StatusAnswer
+from .queues import BlockingServedQueue, HeadListener, ServedQueue
 from .reading import Pairs, query_of, segment
-from .request import CachedQueue, HeadListener, RequestContext
+from .request import RequestContext, in_time
 
 if TYPE_CHECKING:
     from ..events import Sink
@@ -60,16 +64,17 @@ class ApiResponse(Struct, frozen=True):
     notes: dict[str, Any] = {}  # what a log may say about the request
 
 
-class Api:
-    """Answers requests about the queues of one store.
+Q = TypeVar("Q", bound=ServedQueue)
+
+
+class ApiBase(Generic[Q]):
+    """What ``Api`` and ``AsyncApi`` share: everything but how a flow is run.
 
     ``store`` is a store or its address, ``routes`` which requests it answers, ``sinks`` receive every transition
-    it commits, ``hearing`` every head that it reads or writes. One object may be used by many threads.
-
-    >>> api = Api("memory://")
-    >>> api.answer(ApiRequest("GET", "/healthz")).status
-    200
+    it commits, ``hearing`` every head that it reads or writes.
     """
+
+    _queue_class: type[Q]
 
     def __init__(
         self,
@@ -87,7 +92,7 @@ class Api:
         self._hearing = hearing
         self.routes = tuple(routes)
         self._patterns = [(route, pattern(route)) for route in self.routes]
-        self._queues: OrderedDict[str, CachedQueue] = OrderedDict()
+        self._queues: OrderedDict[str, Q] = OrderedDict()
         self._lock = forks.lock()
 
     def load(self) -> None:
@@ -95,44 +100,34 @@ class Api:
         for route in self.routes:
             _operation(route)
 
-    def close(self) -> None:
-        """Release connections."""
-        self.store.close()
-
-    def answer(self, request: ApiRequest) -> ApiResponse:
-        """Answer a request; blocks for at most about ``deadline_s``. Raises nothing."""
-        until = self.machine.monotonic() + request.deadline_s
-        notes: dict[str, Any] = {}
-        try:
-            route, path = self._route(request)
-            notes["operation"] = route.name
-            notes.update((name, text[: limits.ID_CHARS_MAX]) for name, text in path.items())
-            if len(request.body) > BODY_BYTES_MAX:
-                raise TooLarge(f"the body has {len(request.body):,} bytes; the API takes {BODY_BYTES_MAX:,}.")
-            query = query_of(route, request.query)
-            context = RequestContext(
-                route, path, query, request.body, self.machine, self.store, until, self.queue, notes
-            )
-            return _success(_operation(route)(context), notes)
-        except _NoRoute as none:
-            return failure(none.fault, notes, none.headers)
-        except OsqueueError as error:
-            return failure(fault_of(error), notes)
-        except Exception:
-            log.exception("a request failed")
-            return failure(Fault(code="internal", message="the server failed. Its log tells why."), notes)
-
-    def queue(self, name: str) -> CachedQueue:
+    def queue(self, name: str) -> Q:
         """A queue, kept warm for the next request. Raises Rejected for a name that means nothing."""
         with self._lock:
             found = self._queues.get(name)
             if found is None:
-                found = CachedQueue(self.store, name, self._hearing, machine=self.machine, sinks=self.sinks)
+                found = self._queue_class(
+                    self.store, name, self._hearing, machine=self.machine, sinks=self.sinks
+                )
                 self._queues[name] = found
                 if len(self._queues) > QUEUES_MAX:
                     self._queues.popitem(last=False)
             self._queues.move_to_end(name)
             return found
+
+    def _call(self, request: ApiRequest, notes: dict[str, Any]) -> tuple[Q | None, QueueFlow[Any]]:
+        """The flow that carries out a request, and the queue that runs it; None: any driver does."""
+        until = self.machine.monotonic() + request.deadline_s
+        route, path = self._route(request)
+        notes["operation"] = route.name
+        notes.update((name, text[: limits.ID_CHARS_MAX]) for name, text in path.items())
+        if len(request.body) > BODY_BYTES_MAX:
+            raise TooLarge(f"the body has {len(request.body):,} bytes; the API takes {BODY_BYTES_MAX:,}.")
+        query = query_of(route, request.query)
+        queue = self.queue(path["queue"]) if "queue" in path else None
+        context = RequestContext(
+            route, path, query, request.body, self.machine, self.store, until, queue, notes
+        )
+        return queue, in_time(_operation(route)(context), self.machine, until)
 
     def _route(self, request: ApiRequest) -> tuple[Route, dict[str, str]]:
         allowed: list[str] = []
@@ -152,6 +147,31 @@ class Api:
         )
 
 
+class Api(ApiBase[BlockingServedQueue]):
+    """Answers requests about the queues of one store, on the thread of the caller. Many threads may use one object.
+
+    >>> api = Api("memory://")
+    >>> api.answer(ApiRequest("GET", "/healthz")).status
+    200
+    """
+
+    _queue_class = BlockingServedQueue
+
+    def answer(self, request: ApiRequest) -> ApiResponse:
+        """Answer a request; blocks for at most about ``deadline_s``. Raises nothing."""
+        notes: dict[str, Any] = {}
+        try:
+            queue, flow = self._call(request, notes)
+            done = BlockingDriver(self.store, self.machine).run(flow) if queue is None else queue._run(flow)
+            return success(done, notes)
+        except Exception as error:  # noqa: BLE001 - told in the answer
+            return failed(error, notes)
+
+    def close(self) -> None:
+        """Release connections."""
+        self.store.close()
+
+
 class _NoRoute(Exception):
     """Nothing answers this request."""
 
@@ -165,7 +185,18 @@ def _operation(route: Route) -> Any:
     return getattr(import_module(f".{route.module}", __package__), route.name)
 
 
-def _success(done: Any, notes: dict[str, Any]) -> ApiResponse:
+def failed(error: Exception, notes: dict[str, Any]) -> ApiResponse:
+    """The answer to what an operation raised."""
+    if isinstance(error, _NoRoute):
+        return failure(error.fault, notes, error.headers)
+    if isinstance(error, OsqueueError):
+        return failure(fault_of(error), notes)
+    log.error("a request failed", exc_info=error)
+    return failure(Fault(code="internal", message="the server failed. Its log tells why."), notes)
+
+
+def success(done: Any, notes: dict[str, Any]) -> ApiResponse:
+    """The answer to what an operation brought."""
     answer = done if isinstance(done, StatusAnswer) else StatusAnswer(200, done)
     if answer.body is None:
         return ApiResponse(answer.status, notes=notes)

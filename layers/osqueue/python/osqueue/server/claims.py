@@ -45,13 +45,13 @@ T = TypeVar("T")
 
 
 # ── Claim ────────────────────────────────────────────────────────────────────
-def claim(request: RequestContext) -> Leases:
+def claim(request: RequestContext) -> QueueFlow[Leases]:
     """Lease jobs."""
     body: NewClaim = request.read()
     flow = request.warm.flows.claim(
         body.limit, body.worker, request.wait_s(body.wait), body.lease, body.kinds
     )
-    claimed = request.run(flow)
+    claimed = yield from flow
     jobs = [each.lease.job for each in claimed.leases]
     request.note(
         [job_id(job.key) for job in jobs], worker=body.worker, attempts=[job.attempt for job in jobs[:20]]
@@ -99,7 +99,7 @@ def _leased(granted: GrantedLease) -> Leased:
 
 
 # ── What workers say ─────────────────────────────────────────────────────────
-def complete(request: RequestContext) -> CompletionResults:
+def complete(request: RequestContext) -> QueueFlow[CompletionResults]:
     """How attempts ended."""
     endings: Endings = request.read()
     check_items(endings.completions, "completions", endings.codec)
@@ -108,10 +108,11 @@ def complete(request: RequestContext) -> CompletionResults:
     def read(item: Ending) -> Any:
         return _ending(flows, item, endings.codec)
 
-    return CompletionResults(completions=_results(request, endings.completions, Ending, read, flows.end))
+    done = yield from _results(request, endings.completions, Ending, read, flows.end)
+    return CompletionResults(completions=done)
 
 
-def heartbeat(request: RequestContext) -> HeartbeatResults:
+def heartbeat(request: RequestContext) -> QueueFlow[HeartbeatResults]:
     """Extend leases."""
     beats: HeartbeatRequest = request.read()
     check_items(beats.leases, "leases")
@@ -123,7 +124,7 @@ def heartbeat(request: RequestContext) -> HeartbeatResults:
     def send(held: Sequence[Any]) -> QueueFlow[list[Done]]:
         return flows.heartbeat_many(held, length)
 
-    return HeartbeatResults(leases=_results(request, beats.leases, Held, _beat_of, send))
+    return HeartbeatResults(leases=(yield from _results(request, beats.leases, Held, _beat_of, send)))
 
 
 def _beat_of(item: Held) -> LeaseBeat:
@@ -137,8 +138,8 @@ def _results(
     type: type[T],
     read: Callable[[T], Any],
     send: Callable[[Sequence[Any]], QueueFlow[list[Done]]],
-) -> list[ItemResult]:
-    """Send the items that can be read; the others fail alone, in their places."""
+) -> QueueFlow[list[ItemResult]]:
+    """What became of each item. Those that cannot be read fail alone, in their places."""
     results: list[ItemResult | None] = []
     found: list[Any] = []
     for item in items:
@@ -147,7 +148,7 @@ def _results(
             results.append(None)
         except OsqueueError as error:
             results.append(ItemResult(job_id=_job_id(item), ok=False, code="rejected", error=fault_of(error)))
-    done = iter(request.run(send(found)) if found else ())
+    done = iter((yield from send(found)) if found else ())
     answers = [_answer(next(done)) if each is None else each for each in results]
     request.note([each.job_id for each in answers], refused=sum(not each.ok for each in answers))
     return answers

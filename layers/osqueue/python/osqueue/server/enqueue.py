@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
+from ..commit.effects import QueueFlow
 from ..contract.content import result_fields
 from ..contract.error_codes import TooLarge, fault_of
 from ..contract.schemas import Accepted, AcceptedJobs, NewJob, NewJobs
@@ -23,24 +24,22 @@ from .request import RequestContext
 FAULT_BYTES = 500  # room for why a result could not be read after all
 
 
-def enqueue(request: RequestContext) -> Any:
+def enqueue(request: RequestContext) -> QueueFlow[Any]:
     """One job, or many in one commit; of one, the result if it is waited for."""
     wait = request.query.get("wait")
     wait_s = request.wait_s(wait)
     body = body_of(request.body, dict[str, Raw])
     if "jobs" not in body:
-        return _one(request, body_of(request.body, NewJob), None if wait is None else wait_s)
+        return (yield from _one(request, body_of(request.body, NewJob), None if wait is None else wait_s))
     if wait is not None:
         raise Rejected("wait: only the result of a single job can be waited for.", field="wait")
     many = body_of(request.body, NewJobs)
     check_items(many.jobs, "jobs", many.codec)
-    done = (
-        request.run(request.warm.flows.accept([_item_of(each, many.codec) for each in many.jobs]))
-        if many.jobs
-        else []
-    )
+    done: list[Enqueued] = []
+    if many.jobs:
+        done = yield from request.warm.flows.accept([_item_of(each, many.codec) for each in many.jobs])
     request.note(each.job_id for each in done)
-    return AcceptedJobs(jobs=_answers(request, done))
+    return AcceptedJobs(jobs=(yield from _answers(request, done)))
 
 
 def _item_of(item: Raw, codec: str) -> EnqueueItem:
@@ -50,25 +49,25 @@ def _item_of(item: Raw, codec: str) -> EnqueueItem:
         return EnqueueItem(None, codec, error)
 
 
-def _one(request: RequestContext, job: NewJob, wait_s: float | None) -> Any:
+def _one(request: RequestContext, job: NewJob, wait_s: float | None) -> QueueFlow[Any]:
     flows = request.warm.flows
-    (done,) = request.run(flows.accept([EnqueueItem(job, "json")]))
+    (done,) = yield from flows.accept([EnqueueItem(job, "json")])
     request.note([done.job_id], state=done.state)
     if done.status == "rejected" and done.error is not None:
         raise done.error
     if wait_s is None or done.status == "completed":
-        return _answers(request, [done])[0]
+        return (yield from _answers(request, [done]))[0]
     job_id = done.job_id or ""
     over = Enqueued("completed", job_id, COMPLETED)
     try:
         ended = done.state in OVER  # long ago perhaps, in the window of its id
         flow = flows.result(job_id) if ended else flows.wait(key_of(job_id), wait_s)
-        return _accepted(replace(over, result=request.run(flow)))
+        return _accepted(replace(over, result=(yield from flow)))
     except TooLarge as error:
         return _accepted(replace(over, error=error))
 
 
-def _answers(request: RequestContext, done: list[Enqueued]) -> list[Accepted]:
+def _answers(request: RequestContext, done: list[Enqueued]) -> QueueFlow[list[Accepted]]:
     """What became of each job, with as many kept results as one answer holds.
 
     The other answers leave their results out: the jobs are queued by now, so the answer must not fail for its size.
@@ -86,7 +85,7 @@ def _answers(request: RequestContext, done: list[Enqueued]) -> list[Accepted]:
         if size <= room:
             room -= size
             fitting.append(at)
-    for at, content in zip(fitting, request.run(flows.results([kept[at] for at in fitting])), strict=True):
+    for at, content in zip(fitting, (yield from flows.results([kept[at] for at in fitting])), strict=True):
         error = content if isinstance(content, OsqueueError) else None
         answers[at] = _accepted(replace(done[at], result=content, error=error))
     return answers

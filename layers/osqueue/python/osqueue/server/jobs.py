@@ -27,24 +27,24 @@ from .request import RequestContext
 PAGE_DEFAULT = 100
 
 
-def list_jobs(request: RequestContext) -> bytes:
+def list_jobs(request: RequestContext) -> QueueFlow[bytes]:
     """One page of live jobs."""
     query = request.query
     steering = request.warm.steering
 
-    def page(limit: int) -> Jobs:
+    def page(limit: int) -> QueueFlow[Jobs]:
         which = [query.get(name) for name in ("kind", "id", "worker", "older_than")]
-        jobs, cursor = request.run(steering.jobs(query.get("state"), limit, query.get("cursor"), *which))
+        jobs, cursor = yield from steering.jobs(query.get("state"), limit, query.get("cursor"), *which)
         return Jobs(jobs=jobs, cursor=cursor)
 
-    return fitting(query.get("limit", PAGE_DEFAULT), page)
+    return (yield from fitting(query.get("limit", PAGE_DEFAULT), page))
 
 
-def status(request: RequestContext) -> JobAnswer:
+def status(request: RequestContext) -> QueueFlow[JobAnswer]:
     """A job with its timeline."""
     text = request.id
     asked = request.query.get("include", "")
-    found = request.run(request.warm.flows.status(text, asked))
+    found = yield from request.warm.flows.status(text, asked)
     if found is None:
         raise NotFound(
             f"job {text}: no such job in this queue, or its result has expired. The archive may tell."
@@ -54,51 +54,51 @@ def status(request: RequestContext) -> JobAnswer:
     return answer_with(JobAnswer, found)
 
 
-def status_many(request: RequestContext) -> bytes:
+def status_many(request: RequestContext) -> QueueFlow[bytes]:
     """Many jobs with their timelines: the first of them, as many as fit."""
     body: StatusRequest = request.read()
     validation.whole_number(len(body.jobs), "jobs", 0, limits.ITEMS_PER_REQUEST_MAX)
     flows = request.warm.flows
 
-    def page(limit: int) -> JobAnswers:
-        found = request.run(flows.status_many(body.jobs[:limit], body.include))
+    def page(limit: int) -> QueueFlow[JobAnswers]:
+        found = yield from flows.status_many(body.jobs[:limit], body.include)
         return JobAnswers(jobs=[None if each is None else answer_with(JobAnswer, each) for each in found])
 
     request.note(body.jobs, **({"include": ",".join(body.include)} if body.include else {}))
-    return fitting(len(body.jobs), page)
+    return (yield from fitting(len(body.jobs), page))
 
 
-def cancel(request: RequestContext) -> Cancelled:
+def cancel(request: RequestContext) -> QueueFlow[Cancelled]:
     """Cancel a job."""
     text = request.id
-    done = request.run(request.warm.steering.cancel(text))
+    done = yield from request.warm.steering.cancel(text)
     if done == "not_found":
         raise NotFound(f"job {text}: no such job in this queue, or its result has expired.")
     return Cancelled(status=done)
 
 
-def run_now(request: RequestContext) -> JobState:
+def run_now(request: RequestContext) -> QueueFlow[JobState]:
     """Let a delayed job be claimable at once."""
     text = request.id
-    state = request.run(request.warm.steering.run_now(text))
+    state = yield from request.warm.steering.run_now(text)
     if state == "not_found":
         raise NotFound(f"job {text}: no such job in this queue, or its result has expired.")
     return JobState(state=state)
 
 
-def change_job(request: RequestContext) -> StatusAnswer:
+def change_job(request: RequestContext) -> QueueFlow[StatusAnswer]:
     """Change how long a result is kept."""
     change: JobChange = request.read()
-    request.run(request.warm.flows.update_result_ttl(request.id, change.result_ttl))
+    yield from request.warm.flows.update_result_ttl(request.id, change.result_ttl)
     return StatusAnswer(204)
 
 
-def result(request: RequestContext) -> Result:
+def result(request: RequestContext) -> QueueFlow[Result]:
     """What a job answered."""
     wait = request.query.get("wait")
     wait_s = request.wait_s(wait)
     text = request.id
-    key, content = request.run(_result(request, text, wait_s))
+    key, content = yield from _result(request, text, wait_s)
     return Result(job_id=key, **result_fields(content))
 
 
@@ -113,6 +113,6 @@ def _result(
     return job_id(found.key), (yield from flows.wait(found.key, wait_s))
 
 
-def story(request: RequestContext) -> Story:
+def story(request: RequestContext) -> QueueFlow[Story]:
     """What happened to a job, and why."""
-    return request.run(request.warm.steering.story(request.id))
+    return (yield from request.warm.steering.story(request.id))

@@ -3,68 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from ..clock import Machine
-from ..commit.driver import BlockingDriver
-from ..commit.effects import AwaitNews, HeadPlace, QueueFlow, Sleep, Submit
-from ..commit.writer import OnHead, ShardWriter
-from ..contract.content import PassThroughCodec
+from ..commit.effects import AwaitNews, QueueFlow, Sleep, Submit
 from ..contract.functions import WAIT_S_MAX
-from ..contract.operations import QUEUES, Route
+from ..contract.operations import Route
 from ..errors import OsqueueError, Rejected, Timeout, shown
-from ..queue.blocking import Queue
 from ..stores.counting import CountingStore
-from .answers import ANSWER_BYTES_MAX, INCLUDED_BYTES_MAX
-from .flows import DetachedSubmit, ServerFlows
+from .flows import DetachedSubmit
+from .queues import ServedQueue
 from .reading import body_of, id_of
 
-if TYPE_CHECKING:
-    from ..operations.admin import AdminFlows
-
 R = TypeVar("R")
-HeadListener = Callable[[str, OnHead], OnHead]  # wraps the listener to a queue's heads
 
 JOBS_NOTED_MAX = 20
 WAIT_MARGIN_S = 1.0  # for which nobody waits any more, so that an answer can still be made
-
-
-class CachedQueue(Queue[Any]):
-    """A queue that is kept between requests. Contents pass through it unread."""
-
-    flows: ServerFlows
-
-    def __init__(self, store: CountingStore, name: str, hearing: HeadListener | None, **options: Any) -> None:
-        self._hearing = hearing
-        super().__init__(store, name, **options)
-
-    def _opened(self, place: Any) -> ServerFlows:
-        self.codec = PassThroughCodec()
-        self.flows = ServerFlows(
-            self.name, self.codec, self.machine, self._writers, place.place, place.look_pace
-        )
-        self.flows.answer_bytes = ANSWER_BYTES_MAX
-        self.flows.page_bytes = self.flows.content_bytes_max = INCLUDED_BYTES_MAX
-        return self.flows
-
-    def _writer(self, shard: HeadPlace) -> ShardWriter:
-        writer = super()._writer(shard)
-        if self._hearing is not None and not isinstance(shard, str):
-            writer.on_head = self._hearing(self.name, writer.on_head)
-        return writer
-
-    @cached_property
-    def steering(self) -> AdminFlows:
-        """The flows of operators."""
-        from ..operations.admin import AdminFlows
-
-        flows = AdminFlows(self.name, self.codec, self.machine, self._writers, self.store.place)
-        flows.page_bytes = flows.content_bytes_max = INCLUDED_BYTES_MAX
-        flows.search = f"history(since=TIME) of a Queue, or GET {QUEUES}/{self.name}/history?since=TIME,"
-        return flows
 
 
 class RequestContext(Struct, frozen=True):
@@ -77,7 +33,7 @@ class RequestContext(Struct, frozen=True):
     machine: Machine
     store: CountingStore
     until: float  # monotonic seconds: when it has to be answered
-    open: Callable[[str], CachedQueue]
+    queue: ServedQueue | None  # the one in the path
     notes: dict[str, Any]  # what a log may say about it
 
     def read(self) -> Any:
@@ -92,9 +48,10 @@ class RequestContext(Struct, frozen=True):
         return self.path["queue"]
 
     @property
-    def warm(self) -> CachedQueue:
-        """The queue. Raises Rejected for a name that means nothing."""
-        return self.open(self.name)
+    def warm(self) -> ServedQueue:
+        """The queue; only where the path names one."""
+        assert self.queue is not None, f"{self.route.path} is of no queue"
+        return self.queue
 
     @property
     def id(self) -> str:
@@ -105,14 +62,6 @@ class RequestContext(Struct, frozen=True):
     def left(self) -> float:
         """Seconds until an answer is due."""
         return self.until - self.machine.monotonic()
-
-    def run(self, flow: QueueFlow[R]) -> R:
-        """Run a flow of the request's queue, no longer than an answer may take."""
-        return self.warm._run(self.in_time(flow))
-
-    def look(self, flow: QueueFlow[R]) -> R:
-        """Run a flow that is of no queue in particular, and only reads."""
-        return BlockingDriver(self.store, self.machine).run(self.in_time(flow))
 
     def note(self, jobs: Iterable[str | None], **more: Any) -> None:
         """Note for the log which jobs the request was about."""
@@ -132,29 +81,30 @@ class RequestContext(Struct, frozen=True):
             )
         return max(0.0, min(seconds, self.left - WAIT_MARGIN_S))
 
-    def in_time(self, flow: QueueFlow[R]) -> QueueFlow[R]:
-        """A flow that ends with Timeout when its answer is due; all it does before is durable or harmless."""
-        reply: Any = None
-        go_on: Callable[[Any], Any] = flow.send
-        while True:
-            try:
-                effect = go_on(reply)
-            except StopIteration as stop:
-                return stop.value  # type: ignore[no-any-return]
-            go_on, left = flow.send, self.left
-            if left <= 0 and not isinstance(effect, DetachedSubmit):
-                go_on, reply = (
-                    flow.throw,
-                    Timeout("the request took too long. What it did so far may still hold."),
-                )
-                continue
-            if isinstance(effect, Submit) and left > 0:
-                effect = Submit(effect.shard, effect.ops, min(left, effect.timeout or left), effect.look)
-            elif isinstance(effect, Sleep):
-                effect = Sleep(min(left, effect.seconds))
-            elif isinstance(effect, AwaitNews):
-                effect = AwaitNews(effect.sleeper, min(left, effect.seconds))
-            try:
-                reply = yield effect
-            except OsqueueError as error:
-                go_on, reply = flow.throw, error
+
+def in_time(flow: QueueFlow[R], machine: Machine, until: float) -> QueueFlow[R]:
+    """A flow that ends with Timeout at ``until`` (monotonic seconds); what it did before is durable or harmless."""
+    reply: Any = None
+    go_on: Callable[[Any], Any] = flow.send
+    while True:
+        try:
+            effect = go_on(reply)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        go_on, left = flow.send, until - machine.monotonic()
+        if left <= 0 and not isinstance(effect, DetachedSubmit):
+            go_on, reply = (
+                flow.throw,
+                Timeout("the request took too long. What it did so far may still hold."),
+            )
+            continue
+        if isinstance(effect, Submit) and left > 0:
+            effect = Submit(effect.shard, effect.ops, min(left, effect.timeout or left), effect.look)
+        elif isinstance(effect, Sleep):
+            effect = Sleep(min(left, effect.seconds))
+        elif isinstance(effect, AwaitNews):
+            effect = AwaitNews(effect.sleeper, min(left, effect.seconds))
+        try:
+            reply = yield effect
+        except OsqueueError as error:
+            go_on, reply = flow.throw, error

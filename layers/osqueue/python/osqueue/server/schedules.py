@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..commit.effects import QueueFlow
 from ..contract.admin_schemas import NewSchedule, ScheduleChange, Schedules
 from ..contract.content import CODEC, content_of
 from ..contract.functions import PAYLOAD_BYTES_MAX
@@ -17,12 +18,12 @@ from .request import RequestContext
 NOTHING = EncodedContent(b"null", CODEC)  # the payload where none is given
 
 
-def list_schedules(request: RequestContext) -> Schedules:
+def list_schedules(request: RequestContext) -> QueueFlow[Schedules]:
     """The schedules of a queue."""
-    return Schedules(schedules=request.run(request.warm.steering.schedules()))
+    return Schedules(schedules=(yield from request.warm.steering.schedules()))
 
 
-def put_schedule(request: RequestContext) -> Schedule:
+def put_schedule(request: RequestContext) -> QueueFlow[Schedule]:
     """Add or change one."""
     body: NewSchedule = request.read()
     options = {
@@ -34,30 +35,30 @@ def put_schedule(request: RequestContext) -> Schedule:
     row = schedule_row(
         _name(request), body.cron, body.tz, body.every, body.missed, body.overlap, payload.codec, options
     )
-    return request.run(request.warm.steering.put_schedule(row, payload.data))
+    return (yield from request.warm.steering.put_schedule(row, payload.data))
 
 
-def get_schedule(request: RequestContext) -> Schedule:
+def get_schedule(request: RequestContext) -> QueueFlow[Schedule]:
     """One of them."""
-    return request.run(request.warm.steering.schedule_of(_name(request)))
+    return (yield from request.warm.steering.schedule_of(_name(request)))
 
 
-def change_schedule(request: RequestContext) -> Schedule:
+def change_schedule(request: RequestContext) -> QueueFlow[Schedule]:
     """Pause one, or let it go on."""
     body: ScheduleChange = request.read()
-    return request.run(request.warm.steering.pause_schedule(_name(request), body.paused))
+    return (yield from request.warm.steering.pause_schedule(_name(request), body.paused))
 
 
-def delete_schedule(request: RequestContext) -> StatusAnswer:
+def delete_schedule(request: RequestContext) -> QueueFlow[StatusAnswer]:
     """Remove one."""
-    if not request.run(request.warm.steering.unschedule(_name(request))):
+    if not (yield from request.warm.steering.unschedule(_name(request))):
         raise NotFound(f"schedule {_name(request)}: there is none of this name.")
     return StatusAnswer(204)
 
 
-def run_schedule(request: RequestContext) -> Accepted:
+def run_schedule(request: RequestContext) -> QueueFlow[Accepted]:
     """Make a job of one now."""
-    done = request.run(request.warm.steering.run_schedule(_name(request)))
+    done = yield from request.warm.steering.run_schedule(_name(request))
     request.note([done.job_id], state=done.state)
     return Accepted(status=done.status, job_id=done.job_id, state=done.state)
 

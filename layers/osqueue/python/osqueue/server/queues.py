@@ -1,0 +1,61 @@
+"""A queue as the server keeps it between requests: contents pass through it unread, answers have a size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ..commit.effects import HeadPlace
+from ..commit.writer import OnHead, ShardWriter
+from ..contract.content import PassThroughCodec
+from ..contract.operations import QUEUES
+from ..queue.base import QueueBase
+from ..queue.blocking import Queue
+from ..stores.counting import CountingStore
+from .answers import ANSWER_BYTES_MAX, INCLUDED_BYTES_MAX
+from .flows import ServerFlows
+
+if TYPE_CHECKING:
+    from ..operations.admin import AdminFlows
+
+HeadListener = Callable[[str, OnHead], OnHead]  # wraps the listener to a queue's heads
+
+
+class ServedQueue(QueueBase[Any, Any]):
+    """What is the same of queues whose requests block and of those whose requests are awaited."""
+
+    flows: ServerFlows
+
+    def __init__(self, store: CountingStore, name: str, hearing: HeadListener | None, **options: Any) -> None:
+        self._hearing = hearing
+        super().__init__(store, name, **options)
+
+    def _opened(self, place: Any) -> ServerFlows:
+        self.codec = PassThroughCodec()
+        self.flows = ServerFlows(
+            self.name, self.codec, self.machine, self._writers, place.place, place.look_pace
+        )
+        self.flows.answer_bytes = ANSWER_BYTES_MAX
+        self.flows.page_bytes = self.flows.content_bytes_max = INCLUDED_BYTES_MAX
+        return self.flows
+
+    def _writer(self, shard: HeadPlace) -> ShardWriter:
+        writer = super()._writer(shard)
+        if self._hearing is not None and not isinstance(shard, str):
+            writer.on_head = self._hearing(self.name, writer.on_head)
+        return writer
+
+    @cached_property
+    def steering(self) -> AdminFlows:
+        """The flows of operators."""
+        from ..operations.admin import AdminFlows
+
+        flows = AdminFlows(self.name, self.codec, self.machine, self._writers, self.store.place)
+        flows.page_bytes = flows.content_bytes_max = INCLUDED_BYTES_MAX
+        flows.search = f"history(since=TIME) of a Queue, or GET {QUEUES}/{self.name}/history?since=TIME,"
+        return flows
+
+
+class BlockingServedQueue(ServedQueue, Queue[Any]):
+    """One for threads."""
