@@ -10,8 +10,9 @@ import pytest
 
 from osqueue import OsqueueError, Queue, Unavailable
 from osqueue.cli.output import Output, OutputFailed
-from osqueue.cli.reap import ELECTION, election_of, keep_reaping, passes
+from osqueue.cli.reap import keep_reaping, passes
 from osqueue.election.blocking import Election
+from osqueue.election.upkeep import ELECTION, election_of
 from osqueue.stores.counting import CountingStore
 from osqueue.stores.memory import MemoryStore
 from tests.support.commands import Run

@@ -36,6 +36,10 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Schedules": {"cron": "Schedules, by which jobs are made at their times: list, add, run, pause, remove."},
     "Interval queues": {"pacer": "Interval queues: create, look at, pause, resume, reset, remove."},
     "Workers": {"worker": "Run the handlers of a queue object in a module of yours."},
+    "Server": {
+        "serve": "The HTTP API from a server of your own.",
+        "token": "Make a token for callers of 'osqueue serve'.",
+    },
     "Local stack": {"dev": "The HTTP API and its Lambda functions, on this machine."},
     "History": {"pipeline": "The archive as tables, metrics and a report."},
     "Measure": {"bench": "Measure how fast a queue is at an address."},

@@ -1,4 +1,4 @@
-"""``osqueue worker --processes N --reload``: processes of one worker, started, stopped and replaced together."""
+"""Processes that run the same command, started, stopped and replaced together: of ``osqueue worker`` and ``serve``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ import msgspec
 
 from .exits import USAGE
 
-PARENT = (
-    "OSQUEUE_WORKER_PARENT"  # of a process's environment: its standard input ends with whoever started it
-)
+PARENT = "OSQUEUE_PARENT"  # of a process's environment: its standard input ends with whoever started it
 PAUSE_SECONDS_FIRST = 1.0  # before a process that ended by itself is replaced, doubled up to …
 PAUSE_SECONDS_MAX = 30.0
 LOOK_SECONDS = 0.5  # between two looks at the files, with --reload
@@ -27,11 +25,19 @@ JOIN_SECONDS = 0.5  # a signal is heard between two looks at the processes
 log = logging.getLogger("osqueue.worker")
 
 
-class WorkerCrew:
+class ProcessCrew:
     """Processes that run the same command. One that fails is replaced; a wrong command ends all."""
 
-    def __init__(self, commands: Sequence[Sequence[str]], watched: str | None = None) -> None:
+    def __init__(
+        self,
+        commands: Sequence[Sequence[str]],
+        watched: str | None = None,
+        what: str = "worker",
+        descriptors: Sequence[int] = (),
+    ) -> None:
         self.commands = commands
+        self.what = what  # for the log
+        self.descriptors = descriptors  # that the processes inherit
         self.watched = watched  # a folder: when a file of Python in it changes, all processes begin anew
         self.answers: list[dict[str, Any]] = []  # what those said that ended well
         self.refused = False  # the command is wrong: a process has said why
@@ -67,7 +73,7 @@ class WorkerCrew:
             if now == before:
                 continue
             names = sorted(os.path.relpath(path, folder) for path, _ in now.items() ^ before.items())
-            log.info("%s changed: the worker begins anew", ", ".join(dict.fromkeys(names)))
+            log.info("%s changed: the %s begins anew", ", ".join(dict.fromkeys(names)), self.what)
             before = now
             with self._lock:
                 self._reloads += 1
@@ -99,6 +105,7 @@ class WorkerCrew:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     start_new_session=True,
+                    pass_fds=self.descriptors,
                     env={**os.environ, PARENT: "1"},
                 )
                 self._children.append(child)
@@ -115,7 +122,9 @@ class WorkerCrew:
             if code == 0:
                 return
             if self.watched is not None:  # whoever is at work on the code mends it
-                log.error("the worker's process ended with %d; another one begins when a file changes", code)
+                log.error(
+                    "the %s's process ended with %d; another one begins when a file changes", self.what, code
+                )
                 while not (self._changed.wait(JOIN_SECONDS) or self._stopping.is_set()):
                     pass
                 continue
@@ -124,7 +133,7 @@ class WorkerCrew:
                 self.stop()
                 return
             if not self._stopping.is_set():
-                log.error("a worker's process ended with %d; another one begins in %g s", code, pause)
+                log.error("a %s's process ended with %d; another one begins in %g s", self.what, code, pause)
             self._stopping.wait(pause)
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any
 
 import click
 import msgspec
@@ -14,7 +13,8 @@ import msgspec
 from ..client.transports.address import open_transport
 from ..client.transports.base import Transport
 from ..election.blocking import Election
-from ..errors import OsqueueError, Timeout
+from ..election.upkeep import ReapRow, StopEvent, Told, election_of, keep_up, one_pass
+from ..errors import OsqueueError
 from ..events import Sink
 from ..model import validation
 from ..queue.blocking import Queue
@@ -38,11 +38,6 @@ from .signals import ended_by
 from .telling import events_option
 
 COLUMNS = ("queue", "expired", "promoted", "archived", "combined", "collected")
-ELECTION = "reaper"
-HEARTBEAT_S_MIN = 3.0
-HEARTBEAT_S_MAX = 300.0
-BEATS_PER_PASS = 3
-STALE_BEATS = 3.5  # for which a loop may be silent before another one takes over
 EVERY_S_MIN, EVERY_S_MAX = 1.0, 86_400.0
 
 EPILOG = """\b
@@ -52,15 +47,7 @@ Examples:
   osqueue reap s3://bucket/prefix --every 60
 """
 
-ReapRow = dict[str, Any]
 ReapTarget = CountingStore | Transport
-
-
-class StopEvent(Protocol):
-    """When to end: an event that can be waited for."""
-
-    def is_set(self) -> bool: ...
-    def wait(self, timeout: float) -> bool: ...
 
 
 @click.command("reap", short_help="Upkeep of one queue or all.", cls=StoreCommand, epilog=EPILOG)
@@ -104,14 +91,10 @@ def reap(
 
 def passes(
     place: ReapTarget, queue: str | None, timeout: float, sinks: Sequence[Sink] = ()
-) -> Iterator[tuple[str, ReapRow | OsqueueError]]:
+) -> Iterator[Told]:
     """One pass over one queue or all: of each, its report or the error that kept it from one."""
-    for name in _names(place, timeout) if queue is None else [queue]:
-        try:
-            report = Queue[Any](place, name, timeout=timeout, sinks=sinks).reap()
-            yield name, {"queue": name, **msgspec.structs.asdict(report)}
-        except OsqueueError as error:
-            yield name, error
+    names = _names(place, timeout) if queue is None else [queue]
+    return one_pass(names, lambda name: Queue[Any](place, name, timeout=timeout, sinks=sinks))
 
 
 def _names(place: ReapTarget, timeout: float) -> list[str]:
@@ -128,58 +111,32 @@ def _forever(
     if queue is not None:
         existing_queue(Queue[Any](store, queue, timeout=timeout))
     with ended_by(signal.SIGTERM, signal.SIGINT) as ending:
-        one_pass = partial(passes, store, queue, timeout, sinks)
-        keep_reaping(output, election_of(store, queue, every), one_pass, every, ending)
-
-
-def election_of(store: CountingStore, queue: str | None, every: float) -> Election:
-    """The election of the loops that have the same to do."""
-    heartbeat = min(max(every / BEATS_PER_PASS, HEARTBEAT_S_MIN), HEARTBEAT_S_MAX)
-    digest = "" if queue is None else f"-{sha256(queue.encode()).hexdigest()[:16]}"
-    return Election(store, ELECTION + digest, heartbeat=heartbeat, stale_after=heartbeat * STALE_BEATS)
+        make_pass = partial(passes, store, queue, timeout, sinks)
+        keep_reaping(output, election_of(store, queue, every), make_pass, every, ending)
 
 
 def keep_reaping(
-    output: Output,
-    election: Election,
-    one_pass: Callable[[], Iterator[tuple[str, ReapRow | OsqueueError]]],
-    every: float,
-    stop: StopEvent,
+    output: Output, election: Election, make_pass: Callable[[], Iterable[Told]], every: float, stop: StopEvent
 ) -> None:
     """Campaign, and while elected make a pass every so many seconds, until ``stop``. Errors are printed."""
-    trouble = ""
-    while not stop.is_set():
-        try:
-            with election.lead(timeout=0):
-                trouble = ""
-                while election.is_leader and not stop.is_set():
-                    _tell(output, one_pass)
-                    stop.wait(every)
-        except Timeout:
-            stop.wait(election.heartbeat)  # another one leads
-        except OsqueueError as error:
-            if error.permanent:
-                raise
-            if error.message != trouble:  # once, not at every beat
-                output.error(error.code, error.message)
-                trouble = error.message
-            stop.wait(election.heartbeat)
+
+    def trouble(error: OsqueueError) -> None:
+        output.error(error.code, error.message)
+
+    keep_up(election, make_pass, every, stop, partial(_tell, output), trouble)
 
 
-def _tell(output: Output, one_pass: Callable[[], Iterator[tuple[str, ReapRow | OsqueueError]]]) -> None:
-    """Make a pass, and print the queues in which there was something to do."""
-    for name, row in one_pass():
-        if isinstance(row, OsqueueError):
-            output.error(row.code, f"queue {name}: {row.message}", queue=name)
-        elif any(value for field, value in row.items() if field != "queue"):
-            did = ", ".join(
-                f"{field} {value:,}" for field, value in row.items() if field != "queue" and value
-            )
-            try:
-                if output.tables:
-                    output.text(f"{name}: {did}")
-                else:
-                    output.document(row)
-            except (OutputFailed, BrokenPipeError) as error:  # the work goes on
-                why = getattr(error, "message", "standard output has no reader any more.")
-                output.error(OutputFailed.code, why, queue=name)
+def _tell(output: Output, name: str, row: ReapRow | OsqueueError) -> None:
+    """Print what was done in a queue, or why nothing was."""
+    if isinstance(row, OsqueueError):
+        output.error(row.code, f"queue {name}: {row.message}", queue=name)
+        return
+    did = ", ".join(f"{field} {value:,}" for field, value in row.items() if field != "queue" and value)
+    try:
+        if output.tables:
+            output.text(f"{name}: {did}")
+        else:
+            output.document(row)
+    except (OutputFailed, BrokenPipeError) as error:  # the work goes on
+        why = getattr(error, "message", "standard output has no reader any more.")
+        output.error(OutputFailed.code, why, queue=name)

@@ -23,7 +23,7 @@ from ..queue.blocking import Queue
 from ..worker import Tally
 from ..worker.logs import FORMATS, LEVELS, set_up
 from ..worker.loop import Worker
-from .crew import WorkerCrew, command_of, end_with_parent
+from .crew import ProcessCrew, command_of, end_with_parent
 from .exits import USAGE
 from .options import Command, duration, json_option
 from .output import Output
@@ -120,7 +120,7 @@ async def _serve(workers: Sequence[Worker]) -> list[Tally]:
 
 def _run_processes(ctx: click.Context, count: int, name: str | None, watched: str | None) -> None:
     args: list[str] = ctx.meta[ARGS]
-    crew = WorkerCrew([command_of(args, at, name) for at in range(1, count + 1)], watched)
+    crew = ProcessCrew([command_of(args, at, name) for at in range(1, count + 1)], watched)
     crew.run()
     if crew.refused:  # a process has said why
         raise click.exceptions.Exit(USAGE)

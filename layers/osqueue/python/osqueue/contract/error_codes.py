@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from .. import errors
-from ..errors import Conflict, JobFailed, OsqueueError, Rejected, WaitTimeout
+from ..errors import Conflict, JobFailed, OsqueueError, Rejected, Unavailable, WaitTimeout
 from .schemas import Fault
 
 # What is not here answers 500: it is a defect of ours, and says nothing of itself to callers.
 STATUS: dict[str, int] = {
     "malformed": 400,  # the body is not JSON, or not of the form the route asks for
+    "unauthorized": 401,
+    "forbidden": 403,
     "no_route": 404,
     "not_found": 404,
     "method_not_allowed": 405,
@@ -44,6 +46,18 @@ class TooLarge(Rejected):
     code = "too_large"
 
 
+class Unauthorized(Unavailable):
+    """The server does not know who calls. Nothing was done, and a call is not at fault: a worker keeps its result."""
+
+    code = "unauthorized"
+
+
+class Forbidden(Unavailable):
+    """Who calls may not do this, or not with this queue."""
+
+    code = "forbidden"
+
+
 class JobIdTaken(Conflict):
     """The job id that a caller drew stands for another job."""
 
@@ -53,7 +67,7 @@ class JobIdTaken(Conflict):
 _KINDS: list[type[OsqueueError]] = [
     each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, OsqueueError)
 ]
-_KINDS += [Malformed, TooLarge]
+_KINDS += [Malformed, TooLarge, Unauthorized, Forbidden]
 _CLASSES = {kind.code: kind for kind in _KINDS}
 
 

@@ -188,7 +188,7 @@ class ClaimFlows(WaitFlows):
         while True:
             claimed = yield from self._claim(op)
             left = until - self.machine.monotonic()
-            if claimed.leases or left <= 0:
+            if claimed.leases or left <= 0 or self.closing:
                 return claimed
             now = self.machine.monotonic()
             waiter.closed_until, waiter.again_at = closed_until(claimed, now), again_at(claimed, now)

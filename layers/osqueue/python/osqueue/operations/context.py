@@ -46,6 +46,7 @@ class FlowContext:
         self.place = place  # distinguishes the store from others of this process
         self.look_pace = look_pace  # how often to look at a head
         self.turn = 0
+        self.closing = False  # does the process end? Then whoever waits is answered as if the time were over
         self._registered: int | None = None  # the epoch of the first head that the queue was registered for
 
     def shards(self) -> QueueFlow[int]:

@@ -94,7 +94,7 @@ class EventReader:
             before = dict(self.positions)
             events = yield from self._read(limit)
             left = until - machine.monotonic()
-            if events or (left <= 0 and before == self.positions):
+            if events or (before == self.positions and (left <= 0 or self._flows.closing)):
                 return events
             if before == self.positions:
                 waiter = EventWaiter(self._pace, self._roots())

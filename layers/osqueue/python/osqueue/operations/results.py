@@ -295,14 +295,15 @@ class ResultFlows(WaitFlows):
                 waiter.news = False
                 location = yield from self._news(board, waiter)
                 now = self.machine.monotonic()
-                if location is None and now >= until:
+                over = now >= until or self.closing
+                if location is None and over:
                     yield from self.look((board,), waiter.pace)
                     location = yield from self._news(board, waiter)
                 if location is not None:
                     return (yield from self._told(key, location))
                 if board.silence is not None and board.silence.permanent:
                     raise board.silence
-                if now >= until:
+                if over:
                     raise _too_late(job_id(key), board)
                 at = board.look_at(waiter, now)
                 if at > now:

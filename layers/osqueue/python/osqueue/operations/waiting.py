@@ -99,7 +99,7 @@ class WaitFlows(FlowContext):
                         waiter.ready = False
                     waiter.ready = waiter.ready or waiter.again_at <= now
                     at = min(at, waiter.again_at)
-                if waiter.ready or waiter.stopped or now >= until or grown:
+                if waiter.ready or waiter.stopped or self.closing or now >= until or grown:
                     return
                 yield AwaitNews(waiter, max(0.0, at - now))
 

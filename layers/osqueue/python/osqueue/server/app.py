@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -44,6 +44,11 @@ JSON = "application/json"
 log = logging.getLogger("osqueue.server")
 
 
+Permit = Callable[
+    [Route, str], None
+]  # of an operation with a queue, "" for none; raises Unauthorized, Forbidden
+
+
 class ApiRequest(Struct, frozen=True):
     """A request to the API."""
 
@@ -52,6 +57,7 @@ class ApiRequest(Struct, frozen=True):
     query: Pairs = ()  # names and values, decoded
     body: bytes = b""
     deadline_s: float = limits.REQUEST_TIMEOUT_S  # seconds: how long the answer may take
+    permit: Permit | None = None  # who calls may do this; None: somebody else has seen to it
 
 
 class ApiResponse(Struct, frozen=True):
@@ -120,6 +126,8 @@ class ApiBase(Generic[Q]):
         route, path = self._route(request)
         notes["operation"] = route.name
         notes.update((name, text[: limits.ID_CHARS_MAX]) for name, text in path.items())
+        if request.permit is not None:
+            request.permit(route, path.get("queue", ""))
         if len(request.body) > BODY_BYTES_MAX:
             raise TooLarge(f"the body has {len(request.body):,} bytes; the API takes {BODY_BYTES_MAX:,}.")
         query = query_of(route, request.query)

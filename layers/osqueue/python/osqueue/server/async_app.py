@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..commit.async_group import AsyncDriver
+from ..commit.effects import AwaitNews
 from ..queue.asynchronous import AsyncQueue
 from .app import ApiBase, ApiRequest, ApiResponse, failed, success
 from .queues import ServedQueue
@@ -13,9 +14,31 @@ from .queues import ServedQueue
 class AsyncServedQueue(ServedQueue, AsyncQueue[Any]):
     """One for coroutines."""
 
+    def _make_driver(self) -> None:
+        super()._make_driver()
+        self._asleep: dict[Any, None] = {}  # those who wait for news
+
+    async def _await(self, effect: AwaitNews) -> None:
+        self._asleep[effect.sleeper] = None
+        try:
+            if not self.flows.closing:
+                await super()._await(effect)
+        finally:
+            self._asleep.pop(effect.sleeper, None)
+
+    def end_waits(self) -> None:
+        """Whoever waits for a job, a result or an event is answered now, as if the time were over."""
+        self.flows.closing = True
+        for sleeper in list(self._asleep):
+            sleeper.tell()
+
 
 class AsyncApi(ApiBase[AsyncServedQueue]):
-    """Answers requests about the queues of one store. One object belongs to one event loop."""
+    """Answers requests about the queues of one store. One object belongs to one event loop.
+
+    >>> asyncio.run(AsyncApi("memory://").answer(ApiRequest("GET", "/healthz"))).status
+    200
+    """
 
     _queue_class = AsyncServedQueue
 
@@ -32,6 +55,11 @@ class AsyncApi(ApiBase[AsyncServedQueue]):
             return success(await queue._run(flow), notes)
         except Exception as error:  # noqa: BLE001 - told in the answer
             return failed(error, notes)
+
+    def end_waits(self) -> None:
+        """The process is to end: nobody waits any more, from now on."""
+        for queue in list(self._queues.values()):
+            queue.end_waits()
 
     async def close(self) -> None:
         """Send slow sinks what is still unsent, and release connections."""

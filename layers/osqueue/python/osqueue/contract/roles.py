@@ -1,0 +1,37 @@
+"""What a caller with a role may do. A server that knows its callers (``osqueue serve``) asks here.
+
+``operate`` may do everything. ``read`` may look at everything, contents included, and change nothing. ``enqueue`` is
+what a producer needs: to add jobs, follow them and take them back. ``work`` is what a worker needs for those it holds.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from .operations import Route
+
+
+class Role(Enum):
+    """What a caller may do."""
+
+    READ = "read"
+    ENQUEUE = "enqueue"
+    WORK = "work"
+    OPERATE = "operate"
+
+
+_FOLLOW = {"status", "status_many", "result"}
+_BATCHES = {"open_batch", "get_batch", "change_batch"}
+_ALLOWED: dict[Role, set[str]] = {
+    Role.READ: {"status_many"},  # it reads, though its many ids travel in a body
+    Role.ENQUEUE: {"enqueue", "cancel", "change_job", "story"} | _FOLLOW | _BATCHES,
+    Role.WORK: {"claim", "complete", "heartbeat"} | _FOLLOW,
+}
+OPEN = {"health", "openapi"}  # to anybody: they tell of no queue
+
+
+def may(role: Role, route: Route) -> bool:
+    """Whether somebody of a role may call an operation."""
+    if role is Role.OPERATE or route.name in OPEN:
+        return True
+    return route.name in _ALLOWED[role] or (role is Role.READ and route.method == "GET")
