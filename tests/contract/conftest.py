@@ -23,7 +23,7 @@ from osqueue.stores.wrapped import WrappedStore
 from tests.support import store_kinds
 
 STORES = ("memory", "file", "s3")
-REMOTE = ("http", "lambda")  # an API in front of a store in memory
+REMOTE = ("http", "serve", "lambda")  # an API in front of a store in memory
 
 
 class Shifted(Machine):
@@ -114,11 +114,23 @@ def api_url(api_server: ModuleType, tmp_path: Path, clock: Shifted) -> Iterator[
         yield url
 
 
+@pytest.fixture
+def served_url(tmp_path: Path, clock: Shifted) -> Iterator[str]:
+    """The same served by ``osqueue serve``'s application."""
+    from tests.support.served import served  # Starlette and uvicorn, for those who need them
+
+    with served(open_store(f"memory://{tmp_path}", clock), clock) as url:
+        yield url
+
+
 @pytest.fixture(params=[*STORES, *REMOTE])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param in REMOTE:
         if request.node.get_closest_marker("embedded"):
             pytest.skip("it reaches into the store")
+        if request.param == "serve":
+            served_url: str = request.getfixturevalue("served_url")
+            return served_url
         url: str = request.getfixturevalue("api_url")
         if request.param == "http":
             return url

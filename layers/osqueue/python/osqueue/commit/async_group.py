@@ -17,7 +17,15 @@ from ..core.state import Transition
 from ..errors import Unavailable
 from .effects import All, Performer, Sleep
 from .event_queue import ROOM_SECONDS, WAITING_MAX
-from .group import CommitBatch, CommitWaiter, give_back, is_patient, next_batch
+from .group import (
+    LINGER_SECONDS_MAX,
+    LINGER_SHARE,
+    CommitBatch,
+    CommitWaiter,
+    give_back,
+    is_patient,
+    next_batch,
+)
 from .in_turn import give_up_turn
 from .protocol import RequestRefused
 from .request_status import CommitResult
@@ -131,7 +139,9 @@ class AsyncGroup:
         self._process = self.driver.machine.process()
         self._waiting: list[CommitWaiter] = []
         self._task: asyncio.Task[None] | None = None
-        self._hurry: asyncio.Event | None = None  # of a window that is being waited for
+        self._hurry: asyncio.Event | None = None  # of others who are being waited for
+        self._expected = 1  # waiters of the last batch: as many are likely to come again
+        self._linger = 0.0  # seconds that the next one may wait for them
 
     def board(self, ops: tuple[Op, ...], deadline: float, look: bool = False) -> CommitWaiter:
         """Commit operations together with those of other callers; the waiter's ``wake`` brings this caller's answer.
@@ -142,11 +152,29 @@ class AsyncGroup:
             self._start_afresh()
         waiter = CommitWaiter(ops, deadline, asyncio.Future(), look)
         self._waiting.append(waiter)
-        if self._hurry is not None and not is_patient(self._waiting):
+        if self._hurry is not None and self._is_enough():
             self._hurry.set()
         if self._task is None or self._task.done():
             self._start_leader()
         return waiter
+
+    def _is_enough(self) -> bool:
+        """Is there nobody left for whom a batch would wait?"""
+        if self.window:
+            return not is_patient(self._waiting)
+        return len(self._waiting) >= self._expected
+
+    async def _await_others(self) -> None:
+        """Wait a moment for as many as came last time, or for the window."""
+        if self._is_enough():
+            return
+        self._hurry = asyncio.Event()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.window or self._linger):
+                    await self._hurry.wait()
+        finally:
+            self._hurry = None
 
     def leave(self, waiter: CommitWaiter) -> None:
         """Nobody awaits this waiter any more; leases that were just granted to it are given back."""
@@ -171,19 +199,13 @@ class AsyncGroup:
 
     async def _run_batches(self) -> None:
         while self._waiting:
-            if self.window and is_patient(self._waiting):
-                self._hurry = asyncio.Event()
-                try:
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(self.window):
-                            await self._hurry.wait()
-                finally:
-                    self._hurry = None
+            await self._await_others()
             waiters, self._waiting = next_batch(self._waiting)
             if not waiters:
                 return
             batch = CommitBatch(self.writer, waiters)
             answer: CommitResult | None = None
+            began = self.driver.machine.monotonic()
             try:
                 answer = await self.driver.run(batch.flow)
             except Exception as error:  # noqa: BLE001 - whatever it is, every waiter gets it
@@ -203,6 +225,8 @@ class AsyncGroup:
                 if chores:
                     self._waiting.append(CommitWaiter(tuple(chores), waiters[0].deadline, None))
             _wake(batch.waiters)
+            self._expected = len(batch.waiters)
+            self._linger = min(LINGER_SECONDS_MAX, (self.driver.machine.monotonic() - began) * LINGER_SHARE)
             if answer is not None and answer.events:
                 self.event_queue.put(answer.events)
                 await self.event_queue.room()
