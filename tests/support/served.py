@@ -1,6 +1,6 @@
 """The server as ``osqueue serve`` runs it, on uvicorn in a thread of the tests: one for all, with an API for each test.
 
-    with served("memory://") as url: ...
+with served("memory://") as url: ...
 """
 
 from __future__ import annotations

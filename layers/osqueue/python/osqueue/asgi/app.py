@@ -26,10 +26,10 @@ from ..server.async_app import AsyncApi
 from ..server.reading import Pairs, pairs_of
 from .log import AccessLog
 from .readiness import Readiness
-from .tokens import Caller, TokenFile
+from .tokens import Identity, TokenFile
 
 WATCH_SECONDS = 0.2  # after which a request is one whose caller may hang up
-ANYBODY = Caller()
+ANYBODY = Identity()
 OPEN_PATHS = {BY_NAME[name].path for name in OPEN}
 
 

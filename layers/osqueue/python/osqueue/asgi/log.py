@@ -12,7 +12,7 @@ from starlette.types import Scope
 
 from ..clock import MACHINE, Machine
 from ..server.app import ApiResponse
-from .tokens import Caller
+from .tokens import Identity
 
 IDLE = {"claim", "health", "heartbeat"}  # of no interest where no job was in it
 FAULTS_OF_OURS = 500
@@ -56,7 +56,7 @@ class AccessLog:
     def __init__(self, machine: Machine = MACHINE) -> None:
         self._machine = machine
 
-    def request(self, scope: Scope, caller: Caller, response: ApiResponse, seconds: float) -> None:
+    def request(self, scope: Scope, caller: Identity, response: ApiResponse, seconds: float) -> None:
         """Tell of one."""
         notes = response.notes
         level = logging.INFO
@@ -66,7 +66,7 @@ class AccessLog:
             level = logging.DEBUG
         self._tell(level, scope, caller, response.status, seconds, notes, response.code)
 
-    def hung_up(self, scope: Scope, caller: Caller, seconds: float) -> None:
+    def hung_up(self, scope: Scope, caller: Identity, seconds: float) -> None:
         """Tell of one whose caller did not wait for the answer."""
         self._tell(logging.DEBUG, scope, caller, GONE, seconds, {}, "hung_up")
 
@@ -74,7 +74,7 @@ class AccessLog:
         self,
         level: int,
         scope: Scope,
-        caller: Caller,
+        caller: Identity,
         status: int,
         seconds: float,
         notes: dict[str, Any],

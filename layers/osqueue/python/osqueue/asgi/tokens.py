@@ -53,7 +53,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
     token: tuple[Token, ...]
 
 
-class Caller(Struct, frozen=True):
+class Identity(Struct, frozen=True):
     """Who sent a request. ``token`` is None where nobody has to say."""
 
     token: Token | None = None
@@ -99,7 +99,7 @@ class TokenFile:
         self._tokens: dict[str, Token] = {}
         self._read()
 
-    def caller(self, authorization: str) -> Caller:
+    def caller(self, authorization: str) -> Identity:
         """Who sent this header. Raises Unauthorized."""
         if self._machine.monotonic() >= self._look_at:
             self._refresh()
@@ -108,7 +108,7 @@ class TokenFile:
         token = self._tokens.get(digest_of(authorization[len(SCHEME) :].strip()))
         if token is None:
             raise Unauthorized("this token is not known here.", permanent=True)
-        return Caller(token)
+        return Identity(token)
 
     def _refresh(self) -> None:
         try:

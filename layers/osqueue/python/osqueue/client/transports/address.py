@@ -11,6 +11,8 @@
              sends the token in OSQUEUE_TOKEN, ``none`` sends nothing (the default of http)
 ``region``   of https and lambda; else it is in the host's name, in AWS_REGION, or in the profile
 ``endpoint``  of lambda: a server of your own instead of AWS
+``ca``       of https: a file in PEM of the authorities to trust, where the API's is none of those that all know
+``cert``, ``key``  of https: files in PEM of the certificate that this caller shows, and of its key
 ===========  =============================================================================================
 
 A path after the host is the stage, or wherever the API begins. All of them take ``latency_ms``, ``error_rate``,
@@ -31,7 +33,11 @@ from .faulty import FaultyTransport, SlowTransport
 
 AUTHS = ("iam", "bearer", "none")
 
-_OPTIONS = {"http": ("auth", "region"), "https": ("auth", "region"), "lambda": ("region", "endpoint")}
+_OPTIONS = {
+    "http": ("auth", "region"),
+    "https": ("auth", "region", "ca", "cert", "key"),
+    "lambda": ("region", "endpoint"),
+}
 _HOST = re.compile(r"[A-Za-z0-9.-]+(?::[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](?::[0-9]{1,5})?")
 _PATH = re.compile(r"[A-Za-z0-9$._~/-]*")
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{1,50}")
@@ -51,7 +57,7 @@ def open_transport(address: str, machine: Machine = MACHINE) -> Transport:
     if scheme == "lambda":
         transport = _invoking(place, region, options.get("endpoint"), machine)
     else:
-        transport = _http(scheme, place, region, options.get("auth"), machine)
+        transport = _http(scheme, place, options, machine)
     error_rate, lost_reply_rate, latency_ms, seed = fault_options(options)
     if error_rate or lost_reply_rate:
         transport = FaultyTransport(
@@ -62,9 +68,9 @@ def open_transport(address: str, machine: Machine = MACHINE) -> Transport:
     return transport
 
 
-def _http(scheme: str, place: str, region: str | None, auth: str | None, machine: Machine) -> Transport:
+def _http(scheme: str, place: str, options: dict[str, str], machine: Machine) -> Transport:
     from .credentials import AnonymousCredentials, BearerCredentials, SigV4Credentials
-    from .http import HttpTransport
+    from .http import HttpTransport, TlsFiles
 
     if "@" in place or "#" in place:
         raise Rejected(
@@ -78,20 +84,25 @@ def _http(scheme: str, place: str, region: str | None, auth: str | None, machine
             f"an {scheme} address names a host, and the stage if there is one: {scheme}://host/stage",
             field="address",
         )
-    wished = auth or ("iam" if scheme == "https" else "none")
+    wished = options.get("auth") or ("iam" if scheme == "https" else "none")
     if wished not in AUTHS:
         raise Rejected(f"auth must be one of {', '.join(AUTHS)}", field="auth")
+    tls = TlsFiles(options.get("ca"), options.get("cert"), options.get("key"))
+    tls.check()
     url = f"{scheme}://{host}/{path.strip('/')}".rstrip("/")
     if wished == "bearer":
         if scheme == "http" and not is_loopback(urlsplit(url).hostname or ""):
             raise Rejected(
                 "auth=bearer would send its token in clear: use https:// with this host", field="auth"
             )
-        return HttpTransport(url, BearerCredentials(), machine)
+        return HttpTransport(url, BearerCredentials(), machine, tls)
     return HttpTransport(
         url,
-        SigV4Credentials("execute-api", host, region) if wished == "iam" else AnonymousCredentials(),
+        SigV4Credentials("execute-api", host, options.get("region"))
+        if wished == "iam"
+        else AnonymousCredentials(),
         machine,
+        tls,
     )
 
 

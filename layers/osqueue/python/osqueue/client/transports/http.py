@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from msgspec import Struct
+
 from ...clock import MACHINE, Machine
-from ...errors import Timeout, Unavailable
+from ...errors import Rejected, Timeout, Unavailable
 from .base import (
     CALL_SECONDS_DEFAULT,
     CALLS_AT_ONCE_MAX,
@@ -25,11 +28,30 @@ from .credentials import Credentials, not_installed
 ANSWER_BYTES_MAX = 16 * 1024 * 1024  # API Gateway gives up to 10 MB, Lambda 6 MB
 
 
+class TlsFiles(Struct, frozen=True):
+    """Files in PEM that connections over TLS are made with; None: as the machine does it."""
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+
+    def check(self) -> None:
+        """Raises Rejected where one is not there, or is missing."""
+        if self.key is not None and self.cert is None:
+            raise Rejected("key: it goes with cert, the certificate that it belongs to", field="key")
+        for name, path in (("ca", self.ca), ("cert", self.cert), ("key", self.key)):
+            if path is not None and not os.path.isfile(path):
+                raise Rejected(f"{name}: there is no file {path}", field=name)
+
+
 class HttpTransport(Transport):
     """An API at a URL."""
 
-    def __init__(self, url: str, credentials: Credentials, machine: Machine = MACHINE) -> None:
+    def __init__(
+        self, url: str, credentials: Credentials, machine: Machine = MACHINE, tls: TlsFiles | None = None
+    ) -> None:
         super().__init__(machine)
+        self._tls = tls or TlsFiles()
         self.url = url
         self._credentials = credentials
         self._pools: tuple[int, Any] | None = None  # with the process whose connections they are
@@ -90,7 +112,15 @@ class HttpTransport(Transport):
         process = self._machine.process()
         with self._lock:
             if self._pools is None or self._pools[0] != process:  # a fork's child opens its own
-                self._pools = (process, PoolManager(num_pools=1, maxsize=CALLS_AT_ONCE_MAX))
+                tls = self._tls
+                pool = PoolManager(
+                    num_pools=1,
+                    maxsize=CALLS_AT_ONCE_MAX,
+                    ca_certs=tls.ca,
+                    cert_file=tls.cert,
+                    key_file=tls.key,
+                )
+                self._pools = (process, pool)
             return self._pools[1]
 
 
@@ -102,7 +132,8 @@ def _lost(url: str, error: Exception) -> LostCall:
         case of.SSLError():
             return LostCall(
                 Unavailable(
-                    "the API's certificate, or its way of encrypting, is not accepted. Check the host in the address.",
+                    "the API's certificate, or the one that was shown to it, or the way of encrypting is not accepted."
+                    " Check the host in the address, and the files that ?ca=, ?cert= and ?key= name.",
                     permanent=True,
                 ),
                 sent=False,
