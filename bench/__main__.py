@@ -31,6 +31,7 @@ NAMES = (
     "archive",
     "lookup",
     "stack",
+    "serve",
     "compaction",
     "source",
 )

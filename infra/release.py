@@ -31,10 +31,12 @@ IMPORTS: dict[str, str] = {
     "cli": "osqueue.cli.app",
     "functions": "osqueue.aws_lambda.handlers, obstore.store, aws_lambda_powertools",
     "dev": "osqueue.cli.app, osqueue.devstack, osqueue.aws_lambda.handlers, awslambdaric, urllib3",
+    "serve": "osqueue.cli.app, osqueue.asgi.server, starlette, uvloop",
     "duckdb": "osqueue.cli.app, osqueue.pipeline.engines.local, osqueue.pipeline.jobs.run",
     "pipeline": "osqueue.cli.app, osqueue.pipeline.engines.local, osqueue.spark, osqueue.pipeline.engines.spark",
     "emr": "boto3, obstore.store, pyarrow",
-    "all": "osqueue.cli.app, osqueue.devstack, osqueue.stores.s3_boto, osqueue.aws_lambda.handlers, awslambdaric",
+    "all": "osqueue.cli.app, osqueue.devstack, osqueue.asgi.server, osqueue.stores.s3_boto, osqueue.aws_lambda.handlers,"
+    " awslambdaric",
 }
 
 LIFE = """

@@ -272,7 +272,7 @@ def shell_of(path: Path) -> Iterator[tuple[int, str]]:
         if block.language == "sh":
             yield from ((block.line, line) for line in command_lines(block))
         elif block.language == "yaml":
-            for found in run_steps(yaml.safe_load(block.text)):
+            for found in run_steps(list(yaml.safe_load_all(block.text))):
                 step = Block("sh", found, block.line, True)
                 yield from ((block.line, line) for line in command_lines(step))
 

@@ -143,6 +143,37 @@ def test_what_tells_of_no_queue_is_open(guarded: TestClient, path: str) -> None:
     assert asked(guarded, None, "GET", path).status_code == 200
 
 
+# ── Whose page ───────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    ("headers", "field"),
+    [
+        ({"host": "evil.example"}, "host"),
+        ({"host": "127.0.0.1.evil.example:8080"}, "host"),
+        ({"host": "[::1"}, "host"),
+        ({"host": "localhost:8080", "origin": "https://evil.example"}, "origin"),
+        ({"host": "localhost:8080", "origin": "null"}, "origin"),
+        ({"host": "localhost:8080", "origin": "http://localhost:9090"}, "origin"),
+    ],
+)
+def test_pages_of_other_sites_do_not_reach_a_server_of_this_machine(
+    headers: dict[str, str], field: str
+) -> None:
+    with TestClient(
+        ServerApp(AsyncApi("memory://"), None, AccessLog(MACHINE), local_only=True).asgi
+    ) as client:
+        told = client.post(JOBS, content=b'{"payload": 1}', headers=headers)
+    assert (told.status_code, told.json()["error"]["message"].partition(":")[0]) == (403, field)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8080", "[::1]:8080"])
+def test_its_own_pages_and_programs_do(host: str) -> None:
+    with TestClient(
+        ServerApp(AsyncApi("memory://"), None, AccessLog(MACHINE), local_only=True).asgi
+    ) as client:
+        for headers in ({"host": host}, {"host": host, "origin": f"http://{host}"}):
+            assert client.post(JOBS, content=b'{"payload": 1}', headers=headers).status_code == 200
+
+
 # ── Readiness ────────────────────────────────────────────────────────────────
 class Silent(MemoryStore):
     """A store that does not answer."""

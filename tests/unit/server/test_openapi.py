@@ -75,7 +75,7 @@ def test_what_the_gateway_says_itself_is_told_beside_what_the_functions_say() ->
     }
     failure, message = ({"$ref": f"#/components/schemas/{name}"} for name in ("Failure", "Message"))
     assert {status for status, schema in told.items() if schema == {"oneOf": [failure, message]}} == {
-        *(404, 413, 429, 500, 503)
+        *(401, 403, 404, 413, 429, 500, 503)
     }
     assert all(schema == failure for schema in told.values() if "oneOf" not in schema)
     assert components["schemas"]["Message"]["required"] == ["message"]

@@ -25,6 +25,7 @@ from ..server.app import ApiRequest, ApiResponse, failure
 from ..server.async_app import AsyncApi
 from ..server.reading import Pairs, pairs_of
 from .log import AccessLog
+from .origin import check_origin, header
 from .readiness import Readiness
 from .tokens import Identity, TokenFile
 
@@ -36,18 +37,22 @@ OPEN_PATHS = {BY_NAME[name].path for name in OPEN}
 class ApiEndpoint:
     """What answers requests of the API."""
 
-    def __init__(self, api: AsyncApi, tokens: TokenFile | None, log: AccessLog) -> None:
+    def __init__(
+        self, api: AsyncApi, tokens: TokenFile | None, log: AccessLog, local_only: bool = False
+    ) -> None:
         self.api = api
         self.tokens = tokens
         self.log = log
+        self.local_only = local_only  # is it for this machine alone?
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         began = self.api.machine.monotonic()
         caller = ANYBODY
         try:
+            check_origin(scope, self.local_only)
             if self.tokens is not None and scope["path"] not in OPEN_PATHS:
-                caller = self.tokens.caller(_header(scope, b"authorization"))  # before the body is read
+                caller = self.tokens.caller(header(scope, b"authorization"))  # before the body is read
             body = await _body_of(scope, receive)
             path = scope["raw_path"].decode("latin-1")
             request = ApiRequest(scope["method"], path, _query_of(scope), body, permit=caller.permit)
@@ -97,14 +102,6 @@ async def _while_there(api: AsyncApi, request: ApiRequest, receive: Receive) -> 
             watcher.cancel()
 
 
-def _header(scope: Scope, name: bytes) -> str:
-    for each, value in scope["headers"]:
-        if each == name:
-            text: str = value.decode("latin-1")
-            return text
-    return ""
-
-
 def _query_of(scope: Scope) -> Pairs:
     text: bytes = scope["query_string"]
     return pairs_of(text.decode("latin-1")) if text else ()
@@ -112,7 +109,7 @@ def _query_of(scope: Scope) -> Pairs:
 
 async def _body_of(scope: Scope, receive: Receive) -> bytes:
     """The body. Raises TooLarge before it is read to its end, HungUp."""
-    length = _header(scope, b"content-length")
+    length = header(scope, b"content-length")
     if length and (not length.isdigit() or int(length) > BODY_BYTES_MAX):
         raise _too_large() if length.isdigit() else Malformed("content-length is no number.")
     parts: list[bytes] = []
@@ -146,13 +143,15 @@ async def _send(send: Send, response: ApiResponse) -> None:
 class ServerApp:
     """The application, and what its process does beside it."""
 
-    def __init__(self, api: AsyncApi, tokens: TokenFile | None, log: AccessLog) -> None:
+    def __init__(
+        self, api: AsyncApi, tokens: TokenFile | None, log: AccessLog, local_only: bool = False
+    ) -> None:
         self.api = api
         self.readiness = Readiness(api.store, api.machine)
         self.asgi = Starlette(
             routes=[
                 Route("/readyz", self._ready),
-                Mount("/", app=ApiEndpoint(api, tokens, log)),
+                Mount("/", app=ApiEndpoint(api, tokens, log, local_only)),
             ],
             lifespan=self._lifespan,
         )

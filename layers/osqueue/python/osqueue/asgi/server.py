@@ -7,7 +7,6 @@ over, lets running requests finish for ``drain_s`` and sends slow sinks what is 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import signal
 import socket
@@ -34,13 +33,13 @@ from ..stores.address import open_store
 from ..stores.counting import CountingStore
 from .app import ServerApp
 from .log import AccessLog
+from .origin import is_local
 from .tokens import TokenFile
 
 THREADS = 64  # for requests to stores whose clients block
 KEEP_ALIVE_S = 75  # of an idle connection: longer than clients and load balancers keep theirs
 UPKEEP_S = 60.0
 UPKEEP_TIMEOUT_S = 60.0  # of one request of a pass
-HOSTS_LOCAL = ("localhost",)
 
 log = logging.getLogger("osqueue.serve")
 
@@ -80,14 +79,6 @@ def check(options: ServeOptions) -> None:
         TokenFile(options.tokens)
 
 
-def is_local(host: str) -> bool:
-    """Does this host stand for the machine alone?"""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host in HOSTS_LOCAL
-
-
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens. Raises Unavailable."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -112,7 +103,8 @@ def serve(
 ) -> None:
     """Serve a store on this socket until a signal comes. Raises Rejected."""
     tokens = None if options.tokens is None else TokenFile(options.tokens)
-    app = ServerApp(AsyncApi(store, sinks=sinks), tokens, AccessLog())
+    local_only = tokens is None and is_local(options.host)
+    app = ServerApp(AsyncApi(store, sinks=sinks), tokens, AccessLog(), local_only)
     _Server(_config_of(options, app), app).run(sockets=[listening])
 
 

@@ -48,7 +48,7 @@ class ServeCommand(StoreCommand):
 
 
 @click.command("serve", short_help="The HTTP API from a server of your own.", cls=ServeCommand, epilog=EPILOG)
-@click.argument("address", shell_complete=complete_address)
+@click.argument("address", metavar="STORE", shell_complete=complete_address)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: a free one.")
 @click.option(
@@ -68,7 +68,9 @@ class ServeCommand(StoreCommand):
 @click.option(
     "--no-upkeep", is_flag=True, help="Leave upkeep to somebody else, such as 'osqueue reap --every 60'."
 )
-@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
+@click.option(
+    "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="What to log."
+)
 @events_option
 @json_option
 @click.pass_context

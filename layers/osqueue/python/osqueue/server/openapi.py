@@ -31,7 +31,7 @@ TITLE = "osqueue"
 ABOUT = (
     "A job queue whose state is objects in S3. Times are RFC 3339 in UTC, durations seconds. Payloads and results are"
     " JSON values; what another serialiser wrote travels as base64 in `data`, its name in `codec`. In front of it"
-    " stands an HTTP API with IAM (SigV4) or JWT authorization. It answers 401 and 403, 404 to a route or a method that"
+    " stands an HTTP API with IAM (SigV4) or JWT authorization. It answers 401, 403, 404 to a route or a method that"
     " is not here, and 413, 429, 500 and 503 where no function answered, with a body of its own: `{message}`. The"
     " Lambda functions take the same bodies by direct invocation: `{method, path, query, body}` in,"
     " `{status, body}` out."
@@ -44,6 +44,8 @@ _REF = "#/components/schemas/"
 # Statuses that every request may answer, beside its own.
 COMMON: dict[int, str] = {
     400: "The request cannot be read.",
+    401: "Nobody knows who calls.",
+    403: "The caller may not do this.",
     404: "There is no such thing, or no such route.",
     405: "By direct invocation alone: the path does not take this method. The gateway answers 404.",
     413: "Something is too large.",
@@ -58,7 +60,7 @@ OWN: dict[int, str] = {
     410: "The result is not kept any more.",
 }
 # What the gateway says itself, without a function: no such route, too large, too many, no answer.
-GATEWAY = (404, 413, 429, 500, 503)
+GATEWAY = (401, 403, 404, 413, 429, 500, 503)
 MESSAGE: Schema = {
     "title": "Message",
     "description": "What the gateway says itself, where no function answered.",
