@@ -35,8 +35,8 @@ IMPORTS: dict[str, str] = {
     "duckdb": "osqueue.cli.app, osqueue.pipeline.engines.local, osqueue.pipeline.jobs.run",
     "pipeline": "osqueue.cli.app, osqueue.pipeline.engines.local, osqueue.spark, osqueue.pipeline.engines.spark",
     "emr": "boto3, obstore.store, pyarrow",
-    "all": "osqueue.cli.app, osqueue.devstack, osqueue.asgi.server, osqueue.stores.s3_boto, osqueue.aws_lambda.handlers,"
-    " awslambdaric",
+    "all": "osqueue.cli.app, osqueue.devstack, osqueue.asgi.server, osqueue.stores.s3_boto,"
+    " osqueue.aws_lambda.handlers, awslambdaric",
 }
 
 LIFE = """
