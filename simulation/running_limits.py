@@ -19,6 +19,10 @@ def check(before: State, state: State, batch: RecordedReduction) -> None:
     if not started:
         return
     known = (before.settings, state.settings)
+    told = [op for each in batch.requests for op in each.ops if isinstance(op, ChangeSettings)]
+    resumed = {
+        row.kind for op in told for row in op.kinds if row.paused is False
+    }  # perhaps paused again since
     running = Counter(lease.job.kind for lease in state.leases.values())
     most = max(_most(each.max_running, each) for each in known)
     if sum(running.values()) > most:
@@ -30,9 +34,9 @@ def check(before: State, state: State, batch: RecordedReduction) -> None:
         ]
         if running[kind] > max(limits):
             raise Violation(f"{running[kind]} jobs of kind {kind!r} run, {max(limits)} may")
-        if all(row and _is_paused(row[0], state.now_ms) for row in rows):
+        if all(row and _is_paused(row[0], state.now_ms) for row in rows) and kind not in resumed:
             raise Violation(f"a job of kind {kind!r} started, which is paused")
-    if all(_is_paused(each, state.now_ms) for each in known):
+    if all(_is_paused(each, state.now_ms) for each in known) and all(op.paused is not False for op in told):
         raise Violation(f"{sum(started.values())} jobs started, and the queue is paused")
 
 

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 
 from msgspec.structs import replace
 
+from osqueue import limits
 from osqueue.core import mixed
 from osqueue.core.fairness import FairSearch, FairShare
 from osqueue.core.labels import narrowed
@@ -17,13 +18,17 @@ from .control import Control, in_runs, patched
 FEWER = "while one of .* waited, of which"
 
 
-def _is_due(search: FairSearch, group: bytes) -> bool:
-    return search._share.is_due(group)
+_opens = FairSearch.opens
+
+
+def _whoever_is_due(search: FairSearch, group: bytes) -> bool:
+    search._level = limits.RUNNING_MAX
+    return _opens(search, group)
 
 
 def only_in_turn() -> AbstractContextManager[None]:
     """Groups take turns, however many of their jobs run."""
-    return patched((FairSearch, "opens", _is_due))
+    return patched((FairSearch, "opens", _whoever_is_due))
 
 
 def _not_counted(share: FairShare, group: bytes) -> None:

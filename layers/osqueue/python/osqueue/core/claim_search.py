@@ -37,7 +37,10 @@ class ClaimSearch:
         self._gate = gate
         self._groups: Groups | None = None
         self._count = count
-        self._wanted: dict[tuple[frozenset[str], int, int], Wanted] = {}  # the last one
+        self._wanted: dict[
+            bool, tuple[tuple[frozenset[str], int, int], Wanted]
+        ] = {}  # the last ones: see there
+        self._all_grouped: set[int] = set()  # priorities whose mixed lane has no job without a group
         self._share: FairShare | None = None
         self._fair: dict[int, FairSearch] = {}  # by the priorities of mixed lanes
         self._barren: dict[
@@ -64,7 +67,7 @@ class ClaimSearch:
             return None
         if self._share is None:
             running = [lease.job.group for lease in draft.leases.values() if lease.job.group]
-            self._share = FairShare(running, draft.round)
+            self._share = FairShare(running, draft.round, draft.context.chance)
         return self._fair.setdefault(priority, FairSearch(self._share))
 
     def next_lane(self) -> tuple[BacklogDraft | None, bool]:
@@ -102,31 +105,51 @@ class ClaimSearch:
 
     def _search(self, priority: int, lane: MixedDraft) -> str | None:
         """Bring the first wanted job of a mixed lane to its front; None: something has to be read for it."""
-        draft, closed = self._draft, self._closed(priority)
-        room = limits.READY_BYTES_MAX - sum([lane.ready_bytes for lane in draft.lanes.values()])
-        fair = self._fair_search(priority)
+        closed, fair = self._closed(priority), self._fair_search(priority)
+        found = self._bring(priority, lane, closed, fair)
+        turn = lane.ready[0] if found is True and fair is not None else None
+        if fair is not None and not isinstance(found, list) and priority not in self._all_grouped:
+            other = self._bring(priority, lane, closed, None)
+            if other is False:
+                self._all_grouped.add(priority)
+            elif other is True and turn is not None and turn.key < lane.ready[0].key:
+                lane.prefer(turn)
+            if other is not False:
+                found = other
+        if found is False:
+            self._barren[priority] = closed
+            return BARREN
+        if found is not True:
+            for need in found:
+                self._draft.need(need)
+            return None
+        alike = self._kinds is None and not closed and self._gate is None and turn is None
+        return WHATEVER_COMES if alike else ANY_WANTED
+
+    def _bring(
+        self, priority: int, lane: MixedDraft, closed: frozenset[str], fair: FairSearch | None
+    ) -> bool | list[NeededRange]:
+        """Put the first job in front that is wanted: see ``MixedDraft.bring``.
+
+        ``fair``: that of a group whose turn it is. None, where groups share alike: that without a group.
+        """
+        draft = self._draft
+        room = limits.READY_BYTES_MAX - sum([each.ready_bytes for each in draft.lanes.values()])
         if fair is not None:
             fair.begin()
         while True:
             wanted = self._wanted_of(closed, priority, fair)
             found = lane.bring(wanted, draft.blocks, draft.tombstones, room)
             if found is not False or fair is None or not fair.widen():
-                break
-        if found is False:
-            self._barren[priority] = closed
-            return BARREN
-        if found is not True:
-            for need in found:
-                draft.need(need)
-            return None
-        return WHATEVER_COMES if wanted.is_any and self._gate is None else ANY_WANTED
+                return found
 
     def _wanted_of(self, closed: frozenset[str], priority: int, fair: FairSearch | None) -> Wanted:
-        place = (closed, priority, fair.step) if fair is not None else (closed, 0, 0)
-        wanted = self._wanted.get(place)
-        if wanted is None:
-            wanted = Wanted(self._kinds, closed, self.groups, self._count, fair)
-            self._wanted = {place: wanted}
+        part, alike = fair is not None, self._share is None
+        place = (closed, 0 if alike else priority, fair.step if fair is not None else 0)
+        known, wanted = self._wanted.get(part, (None, None))
+        if wanted is None or known != place:
+            wanted = Wanted(self._kinds, closed, self.groups, self._count, fair, part or alike)
+            self._wanted[part] = place, wanted
         return wanted
 
     def _most_urgent(self) -> list[tuple[int, BacklogDraft]]:

@@ -132,6 +132,8 @@ def preview(state: State, op: CancelJobs) -> tuple[int, int, int]:
 class _Wish:
     """What a rule looks for, by digests."""
 
+    ungrouped = True
+
     def __init__(self, rule: DropRule) -> None:
         self.asked = None if rule.kinds is None else frozenset(map(kind_digest, rule.kinds))
         self._group = None if rule.group is None else group_digest(rule.group)

@@ -5,121 +5,156 @@ the first job of a group
 
     of which no more jobs run than of any other group that waits there    max-min fairness, as in *Dominant Resource
                                                                           Fairness* with one resource
-    and which had no turn yet in this round                               round robin, so that one worker alone is fair
+    and whose last turn is longest ago                                    round robin, so that one worker alone is fair
 
-When there is none, a round begins anew; when there is none even then, groups of which more run are asked for. So
-nothing is closed by it: where nobody else waits, the busy one gets everything. Jobs without a group take their turn by
-age, as they do without fairness.
+Where nothing is found, all who wait have been met on the way. Where all of those of whom the fewest run had a turn,
+the one goes whose turn is longest ago. So nothing is closed by it: whoever is alone gets everything. And a claim that
+sees some groups only, by its kinds or by what is closed just now, changes nothing for the others.
 
-What runs is counted from the leases. A round is a row: the digests of the groups that had their turn, of
-``GROUPS_SERVED_MAX`` at most. Where there are more, a round goes through all digests in slices: a full row halves the
-slice, and one in which few had a turn is followed by one of twice the width. So the row stays small, and every group
-has its turn in every round, however many there are.
+What runs is counted from the leases. Who had a turn is a row: the digests of the ``GROUPS_SERVED_MAX`` groups that
+had one last. Where more take turns than it holds, those that it does not tell of would go by age, the oldest again and
+again. So while the row is full chance picks among them (*lottery scheduling*): one in two to the power of ``halvings``
+is asked for, fewer while somebody is found.
+
+Jobs without a group take their turn by age: the first of them starts before that of a group if it is older.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from .. import limits
 from .labels import GROUP_BYTES, group_digest
 from .rows import NO_ROUND, Round
 
 DIGESTS = 1 << 8 * GROUP_BYTES  # so many there are
+HALVINGS_MAX = 24
+TRIES_EXACT = 8  # for one group each; then for two, for four: labels may tell of many that are gone
+MULTIPLIER, INCREMENT = (
+    6_364_136_223_846_793_005,
+    1_442_695_040_888_963_407,
+)  # Knuth's, of a generator modulo 2^64
 
 
 class FairShare:
-    """Whose turn it is, while a claim goes on: what runs of each group, and how far the round is."""
+    """Whose turn it is, while a claim goes on: what runs of each group, and who had a turn."""
 
-    def __init__(self, running: Iterable[str], round_: Round) -> None:
+    def __init__(self, running: Iterable[str], round_: Round, chance: int = 1) -> None:
         self.running: dict[bytes, int] = Counter(map(group_digest, running))
-        self._begin = round_.begin
-        self._halvings = round_.halvings
         self._served = dict.fromkeys(round_.served)  # in the order of their turns
-        self._searched = 0  # digests that were searched in vain since ``begin``
-        self._mark = (self._begin, self._halvings, self._served)
-        self._bound()
-
-    def _bound(self) -> None:
-        end = self._begin + self._width
-        self._first = self._begin.to_bytes(GROUP_BYTES, "big")
-        self._last = (end - 1).to_bytes(GROUP_BYTES, "big")
+        self._halvings = round_.halvings
+        self._chance = chance % DIGESTS
 
     @property
-    def _width(self) -> int:
-        return DIGESTS >> self._halvings
+    def is_full(self) -> bool:
+        """May there be groups that had a turn and are not remembered?"""
+        return len(self._served) >= limits.GROUPS_SERVED_MAX
 
     def is_due(self, group: bytes) -> bool:
-        """Is it of this slice, and had no turn in this round?"""
-        return self._first <= group <= self._last and group not in self._served
+        """Had it no turn in this round, and does chance not pass over it?"""
+        return group not in self._served and (not self.is_full or self._is_drawn(group))
+
+    def _is_drawn(self, group: bytes) -> bool:
+        drawn = int.from_bytes(group, "big") * (self._chance | 1) % DIGESTS
+        return drawn < DIGESTS >> self._halvings
 
     def take(self, group: bytes) -> None:
         """A group has its turn."""
         self.running[group] = self.running.get(group, 0) + 1
-        self._served = {**self._served, group: None}
-        while len(self._served) > limits.GROUPS_SERVED_MAX:
-            self._halvings += 1
-            self._bound()
-            self._served = dict.fromkeys(filter(self._has, self._served))
+        if self.is_full:
+            self._chance = (self._chance * MULTIPLIER + INCREMENT) % DIGESTS
+            self._halvings = min(HALVINGS_MAX, self._halvings + (self._chance >> 62 == 0))
+        self._served.pop(group, None)
+        self._served[group] = None
+        if len(self._served) > limits.GROUPS_SERVED_MAX:
+            del self._served[next(iter(self._served))]
 
-    def _has(self, group: bytes) -> bool:
-        return self._first <= group <= self._last
+    def skip(self, groups: frozenset[bytes]) -> None:
+        """It was the turn of some of whom only labels tell: others come before them next time."""
+        for group in [each for each in self._served if each in groups]:
+            del self._served[group]
+            self._served[group] = None
 
-    def begin(self) -> None:
-        """A search begins: what it goes on from here is taken back when it finds nothing."""
-        self._mark = (self._begin, self._halvings, self._served)
-        self._searched = 0
-
-    def go_on(self) -> bool:
-        """Nobody is due: begin the next slice, or the next round. False: nobody waits at all."""
-        self._searched += self._width
-        if self._searched > DIGESTS or not (self._halvings or self._served):
-            self._begin, self._halvings, self._served = self._mark
-            self._searched = 0
-            self._bound()
-            return False
-        few = len(self._served) <= limits.GROUPS_SERVED_MAX // 4
-        self._begin = (self._begin + self._width) % DIGESTS
-        if few and self._halvings and not self._begin % (2 * self._width):
-            self._halvings -= 1
-        self._served = {}
-        self._bound()
-        return True
-
-    def above(self, level: int) -> int | None:
-        """The next number of running jobs that some group has; None: no group has more."""
-        return min((count for count in self.running.values() if count > level), default=None)
+    def next_of(self, groups: Sequence[bytes], count: int) -> Sequence[bytes]:
+        """Those of some groups whose turn it is, where these are all that wait; ``count`` if that is a choice."""
+        due = [group for group in groups if group not in self._served]
+        if not due:  # least recently served
+            waiting = frozenset(groups)
+            return list(islice((group for group in self._served if group in waiting), count))
+        if not self.is_full:
+            return due
+        self._halvings = max(0, len(due).bit_length() - 2)
+        at = self._chance % len(due)
+        return [*due[at:], *due[:at]][:count]
 
     def round(self) -> Round:
-        """How far it is, to be kept."""
-        found = Round(self._begin, self._halvings, tuple(self._served))
+        """Who had a turn, to be kept."""
+        found = Round(tuple(self._served), self._halvings if self.is_full else 0)
         return NO_ROUND if found == NO_ROUND else found
 
 
 class FairSearch:
-    """A search for the next job of one lane that is fair: it asks for more and more groups until it finds one."""
+    """A search for the next job of one lane that is fair: it asks for others until it finds one."""
 
     def __init__(self, share: FairShare) -> None:
         self._share = share
-        self._level = 0  # of groups that have more running, none is asked for
+        self._level = 0  # of each group that waits as many run, or more
+        self._asked: frozenset[bytes] | None = None  # for these; None: for whoever is due
+        self._told = False  # of one of them by a label, at least
+        self._passed: dict[bytes, None] = {}  # groups that wait and were not asked for
+        self._vain: set[bytes] = set()  # of which labels tell, and there is nothing
+        self._tries = 0  # in vain, for this job
         self.step = 0  # counts what was asked for: with each, other groups
 
     def begin(self) -> None:
-        """Look for another job. Nobody waits of whom fewer run than of the last one."""
-        self._share.begin()
+        """Look for another job."""
+        self._told, self._tries = False, 0
+        if self._asked:  # all who wait are known
+            self._choose()
+        elif self._asked is not None or self._share.is_full:
+            self._ask(None)
+            self._passed = {}
+
+    def _ask(self, groups: Iterable[bytes] | None) -> None:
+        self._asked = None if groups is None else frozenset(groups)
+        self._told = False
+        self.step += 1
 
     def opens(self, group: bytes) -> bool:
         """Is the group of which this is the digest asked for?"""
-        return self._share.is_due(group) and self._share.running.get(group, 0) <= self._level
+        if group in self._vain:
+            return False
+        if self._asked is not None:
+            found = group in self._asked
+        else:
+            found = self._share.running.get(group, 0) <= self._level and self._share.is_due(group)
+        if found:
+            self._told = True
+        else:
+            self._passed[group] = None
+        return found
 
     def widen(self) -> bool:
-        """There is none of them: ask for others. False: all have been asked for."""
-        self.step += 1
-        if self._share.go_on():
+        """There is nothing of them: ask for others. False: nobody waits."""
+        if self._asked is None and self._told:  # and labels behind that one were not looked at
+            self._ask(())  # for nobody: so everyone is met
             return True
-        above = self._share.above(self._level)
-        if above is None:
+        if self._asked:
+            self._vain.update(self._asked)
+            self._tries += 1
+            if self._tries > TRIES_EXACT:
+                self._share.skip(self._asked)
+        return self._choose()
+
+    def _choose(self) -> bool:
+        """Ask for those whose turn it is of all who wait."""
+        running = self._share.running
+        waiting = {group: running.get(group, 0) for group in self._passed if group not in self._vain}
+        if not waiting:
             return False
-        self._level = above
+        self._level = min(waiting.values())
+        fewest = [group for group, count in waiting.items() if count == self._level]
+        self._ask(self._share.next_of(fewest, 1 << max(0, self._tries - TRIES_EXACT)))
         return True

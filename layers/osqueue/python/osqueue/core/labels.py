@@ -41,6 +41,7 @@ class Wish(Protocol):
     """What somebody looks for."""
 
     asked: frozenset[bytes] | None  # the digests of the kinds; None: of all but some
+    ungrouped: bool  # may it have no group?
 
     def has(self, kind: bytes) -> bool:
         """Is it this kind? By its digest."""
@@ -105,9 +106,10 @@ def may_hold(labels: Labels | None, wish: Wish) -> bool:
     """May there be a job that is looked for?"""
     if labels is None:
         return True
+    kinds = labels.kinds if wish.ungrouped else b""
     if wish.asked is not None and not labels.pairs and len(wish.asked) < FEW:
-        return any(_is_in(labels.kinds, digest) for digest in wish.asked)
-    return any(map(wish.has, _parts(labels.kinds, KIND_BYTES))) or (
+        return any(_is_in(kinds, digest) for digest in wish.asked)
+    return any(map(wish.has, _parts(kinds, KIND_BYTES))) or (
         any(
             wish.has(pair[:KIND_BYTES]) and wish.opens(pair[KIND_BYTES:])
             for pair in _parts(labels.pairs, PAIR_BYTES)
@@ -122,7 +124,7 @@ def groups_told(labels: Labels, wish: Wish) -> set[bytes]:
 
 def narrowed(labels: Labels, wish: Wish) -> Labels:
     """The labels of a part in which it is known that there is none of what is looked for."""
-    kinds = [kind for kind in _parts(labels.kinds, KIND_BYTES) if not wish.has(kind)]
+    kinds = [kind for kind in _parts(labels.kinds, KIND_BYTES) if not (wish.ungrouped and wish.has(kind))]
     pairs = _parts(labels.pairs, PAIR_BYTES)
     left = [pair for pair in pairs if not (wish.has(pair[:KIND_BYTES]) and wish.opens(pair[KIND_BYTES:]))]
     return _labels(kinds, left)

@@ -59,22 +59,21 @@ class Wanted:
         groups: Groups | None = None,
         count: int = 1,
         fair: FairSearch | None = None,
+        grouped: bool = True,
     ) -> None:
         self._fair = fair
+        self._grouped = grouped  # may it have a group?
+        self.ungrouped = fair is None  # may it have none?
         self._kinds = kinds
         self._closed = frozenset(closed)
         self._groups = groups
-        self.asked = None if kinds is None else frozenset(map(kind_digest, kinds - self._closed))
+        self._open = None if kinds is None else kinds - self._closed
+        self.asked = None if self._open is None else frozenset(map(kind_digest, self._open))
         self.count = count  # so many at most
         self.passed: dict[str, Place] = {}  # of each segment, what was looked at: there is none before it
         self._not_these: set[str] = set()  # groups of which none may start
         self.is_exact = True  # no digest stands for another kind as well, as far as jobs were looked at
         self._shut = frozenset(map(kind_digest, self._closed))
-
-    @property
-    def is_any(self) -> bool:
-        """Is it all of them that have no group?"""
-        return self._kinds is None and not self._closed
 
     @property
     def is_rare(self) -> bool:
@@ -87,7 +86,7 @@ class Wanted:
             return False
         group = job.group
         if not group or group in self._not_these:
-            return not group
+            return not group and self.ungrouped
         if self.opens(group_digest(group)):
             return True
         self._not_these.add(group)  # a claim that goes on closes more of them, and opens none
@@ -99,13 +98,15 @@ class Wanted:
 
     def opens(self, group: bytes) -> bool:
         """And of the group of which this is the digest?"""
-        return (self._groups is None or self._groups.opens(group)) and (
-            self._fair is None or self._fair.opens(group)
+        return (
+            self._grouped
+            and (self._groups is None or self._groups.opens(group))
+            and (self._fair is None or self._fair.opens(group))
         )
 
     def is_mistaken_for(self, job: JobRecord) -> bool:
         """Does a kind that is asked for have the digest of this job's, which is not asked for?"""
-        asked, kinds = self.asked, self._kinds
+        asked, kinds = self.asked, self._open
         return (
             asked is not None
             and kinds is not None
@@ -170,6 +171,12 @@ class MixedDraft(BacklogDraft):
             self.remove(found.key)
         self.push_front(found)
         return True
+
+    def prefer(self, job: JobRecord) -> None:
+        """Put a job of the window in front."""
+        self._changed = True
+        self.ready.remove(job)
+        self.ready.appendleft(job)
 
     def _in_window(self, wanted: Wanted, begin: int) -> bool:
         ready = self.ready

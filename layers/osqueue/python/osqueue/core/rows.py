@@ -24,9 +24,8 @@ StoredContent = bytes | BodyRef
 class Round(StoredRow, frozen=True):
     """Which groups had their turn. See ``fairness``."""
 
-    begin: int = 0  # the first digest of the slice
-    halvings: int = 0  # by which it is narrower than all digests
-    served: tuple[bytes, ...] = ()  # digests of the groups that had their turn in it
+    served: tuple[bytes, ...] = ()  # their digests, in the order of their turns
+    halvings: int = 0  # of the others chance lets so few be due; 0: all are
 
 
 NO_ROUND = Round()  # this very one stays away from an encoded head
