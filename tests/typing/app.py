@@ -81,7 +81,7 @@ def render(job: WorkerJob[Mail]) -> str:
 
 
 def enqueue() -> None:
-    added = q.enqueue(Mail("ada@example.com"), id="order-7", delay=timedelta(seconds=1), priority=3)
+    added = q.enqueue(Mail("ada@example.com"), id="order-7", delay=timedelta(seconds=1), priority=3, units=2)
     assert_type(added, Enqueued)
     q.enqueue(Newsletter("ada@example.com", issue=7), headers={"traceparent": "00"})
     assert_type(q.enqueue_many([{"payload": Mail("bob@example.com"), "delay": 3}]), list[Enqueued])

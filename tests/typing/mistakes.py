@@ -40,6 +40,7 @@ q.connect("memory://", "mails", tpye=Mail)  # type: ignore[call-overload]  # pyr
 
 # Types of options
 q.run(concurrency="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+q.enqueue(Mail(), units=1.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 q.enqueue(Mail(), priority="high")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 q.configure(paused="yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 

@@ -64,12 +64,14 @@ def test_a_job_keeps_its_options(run: Run, address: str) -> None:
             "7",
             "--delay",
             "5m",
+            "--units",
+            "3",
         )
     )
     assert one["state"] == "scheduled"
     assert answer(run("enqueue", "emails", "[1]", "--at", at))["state"] == "scheduled"
     job = answer(run("job", "emails", one["job_id"]))
-    assert (job["kind"], job["priority"], job["max_attempts"]) == ("k", 2, 7)
+    assert (job["kind"], job["priority"], job["max_attempts"], job["units"]) == ("k", 2, 7, 3)
     due = datetime.fromisoformat(job["due_at"]) - datetime.fromisoformat(job["enqueued_at"])
     assert due.total_seconds() == 300
 
@@ -80,6 +82,7 @@ def test_a_job_keeps_its_options(run: Run, address: str) -> None:
         (("{bad",), "for PAYLOAD: it is not JSON"),
         (("1", "--items"), "--items is for lines"),
         (("1", "--priority", "10"), "0 to 9"),
+        (("1", "--units", "0"), "1 to 10,000"),
         (("1", "--delay", "-5"), "no duration"),
         (("1", "--at", "tomorrow"), "2030-01-31T08:00:00Z"),
         (("1", "--at", "2030-01-31T08:00:00"), "no time zone"),
@@ -117,7 +120,7 @@ def test_items_carry_their_own_options(run: Run, address: str, tmp_path: Path) -
         {"payload": 1, "priority": 7},
         {"payload": 2, "kind": "b", "delay": 60},
         {"payload": 3, "at": "2100-01-31T08:00:00Z"},
-        {"payload": None},
+        {"payload": None, "units": 4},
     ]
     path = tmp_path / "items.jsonl"
     path.write_text("\n".join(map(json.dumps, items)))
@@ -126,6 +129,7 @@ def test_items_carry_their_own_options(run: Run, address: str, tmp_path: Path) -
     assert [each["state"] for each in told] == ["queued", "scheduled", "scheduled", "queued"]
     jobs = [answer(run("job", "emails", each["job_id"])) for each in told]
     assert [each["priority"] for each in jobs] == [7, 2, 2, 2]
+    assert [each["units"] for each in jobs] == [1, 1, 1, 4]
     assert jobs[2]["due_at"] == "2100-01-31T08:00:00Z"
 
 
