@@ -40,12 +40,12 @@ def _any_moment(self: LentSlots, count: int) -> None:
     self._runs = tuple([run for run in runs if run.count])
 
 
-def _unreserved(limiter: str, writer: Any, queue: str, shard: int, wanted: int) -> Any:
+def _unreserved(limiter: str, lender: Any, queue: str, shard: int, writer: Any, wanted: int) -> Any:
     """What the limiter would give, without asking it."""
     yield from ()
-    while (head := writer.head) is None:
+    while (head := lender.head) is None:
         yield Submit(limiter, ())
-    row, now_us = head.state.pacer, writer.now_ms(head.state) * 1000
+    row, now_us = head.state.pacer, lender.now_ms(head.state) * 1000
     runs = runs_of(now_us, now_us, row.interval_us, row.burst, wanted)
     return borrowing.Loan(Lent(limiter, row.epoch, runs) if row.interval_us else None)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from osqueue import NotFound, Pacer, Rejected
+from osqueue import Kind, NotFound, Pacer, Rejected
 from tests.contract.conftest import Moved, Shifted
 
 HOUR_S = 3_600
@@ -143,8 +143,8 @@ def test_slots_that_are_left_serve_the_next_claim(
     pacer.create(HOUR_S, burst=4)
     q = opened()
     q.configure(limiter="stripe")
-    q.enqueue_many([{"payload": at} for at in range(4)])
-    q.configure(max_running=1)
+    q.enqueue_many([{"payload": at, "kind": "one"} for at in range(4)])
+    q.configure(kinds={"one": Kind(max_running=1)})
     (lease,) = claim(q, 3)
     assert (pacer.status().number, q.flow().limiter.lent) == (3, 2)
     lease.complete()

@@ -64,8 +64,8 @@ def limiter(interval_us: int = 20_000, burst: int = 1) -> Shard:
     return found
 
 
-def reserve(lender: Shard, count: int, borrower: bytes = b"a") -> tuple[LentRun, ...]:
-    outcome = lender.apply(ReserveSlots(count, 1, AHEAD_US, borrower=borrower))[0]
+def reserve(lender: Shard, count: int, borrower: bytes = b"a", lead_ms: int = 0) -> tuple[LentRun, ...]:
+    outcome = lender.apply(ReserveSlots(count, 1, AHEAD_US, lead_ms * 1000, borrower=borrower))[0]
     assert outcome.code in (Code.RESERVED, Code.TOO_FAR)
     (_, given_), (_, base), (start, _), (interval, burst) = outcome.runs
     return runs_of(start, base, interval, burst, given_)
@@ -163,6 +163,16 @@ def test_a_shard_asks_for_more_when_it_used_all_and_for_less_when_it_did_not(sha
     assert claim(shard, 2, lent=some((0, 0, 6))).count == 2
     shard.now += 1_000
     assert claim(shard, 1).runs == ((Code.NO_SLOTS, 2),)
+
+
+def test_no_more_is_wanted_than_the_other_limits_of_the_queue_let_start(shard: Shard) -> None:
+    """What it may not use it would take from others who share the limiter."""
+    shard.apply(ChangeSettings(max_running=3))
+    assert claim(shard).runs == ((Code.NO_SLOTS, 3),)
+    shard.apply(ChangeSettings(rate=(2, 60_000), burst=2))
+    assert claim(shard).runs == ((Code.NO_SLOTS, 2),)
+    assert claim(shard, lent=some((0, 0, 2))).count == 2
+    assert claim(shard).code == Code.RATE_LIMITED
 
 
 def test_a_head_keeps_so_many_runs() -> None:
@@ -264,6 +274,17 @@ def test_nothing_is_lent_too_far_ahead_and_such_a_question_writes_nothing() -> N
     assert run.at_us == lender.now * 1000 + AHEAD_US
 
 
+def test_slots_are_lent_for_when_they_can_be_deposited() -> None:
+    lender = limiter(interval_us=100_000, burst=3)
+    (run,) = reserve(lender, 2, lead_ms=700)
+    assert (run.at_us, run.interval_us, run.count) == (at(700), 0, 2)
+    first, then = reserve(lender, 3, lead_ms=700)
+    assert (first.at_us, first.count, then.at_us, then.count) == (at(700), 1, at(800), 2)
+    (run,) = reserve(lender, 1)
+    assert run.at_us == at(1_000)
+    assert reserve(lender, 1, lead_ms=1_000) == ()
+
+
 def test_a_burst_is_lent_at_once() -> None:
     lender = limiter(interval_us=1_000_000, burst=10)
     first, second = reserve(lender, 12)[0], reserve(lender, 12)
@@ -327,7 +348,7 @@ def test_shards_together_start_no_more_than_the_bound(
         one.now = max(one.now, true + skews[number])
         answer, lent = claim(one, dice.randint(1, 30)), None
         if answer.code == Code.NO_SLOTS:
-            lent = Lent("api", 1, reserve(lender, answer.count, bytes([number])))
+            lent = Lent("api", 1, reserve(lender, answer.count, bytes([number]), dice.choice((0, 700))))
             roll = dice.random()
             if roll < 0.2:  # its claimer dies, or comes later
                 late.append(lent)

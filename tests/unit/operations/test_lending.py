@@ -16,6 +16,7 @@ from osqueue.core.rows import Lent
 from osqueue.operations.claims import ClaimFlows, ClaimResult, again_at, why_empty
 from osqueue.operations.head_board import NEVER
 from osqueue.stores.memory import MemoryStore
+from osqueue.stores.wrapped import WrappedStore
 
 
 @pytest.fixture
@@ -117,3 +118,54 @@ def test_what_a_limiter_refused_closes_shards_without_jobs_too() -> None:
     elsewhere = why_empty([(Code.EMPTY, 0), (Code.NO_SLOTS, 0), (Code.RATE_LIMITED, 90)])
     assert (elsewhere.scope, elsewhere.retry_after, again_at(elsewhere, 5.0)) == ("kind", 0.09, NEVER)
     assert again_at(ClaimResult(()), 5.0) == NEVER
+
+
+class Slow(WrappedStore):
+    """A store whose answers take long."""
+
+    def __init__(self, inner: Any, machine: Any, seconds: float) -> None:
+        super().__init__(inner)
+        self.machine, self.seconds = machine, seconds
+
+    def perform(self, request: Any) -> Any:
+        self.machine.advance(self.seconds / 2)
+        reply = self.inner.perform(request)
+        self.machine.advance(self.seconds / 2)
+        return reply
+
+    async def perform_async(self, request: Any) -> Any:
+        return self.perform(request)
+
+
+def test_where_commits_take_longer_than_a_slot_lives_jobs_start(
+    store: MemoryStore, pacer: Pacer, machine: Any
+) -> None:
+    pacer.create(1)
+    queue = Queue[Any](Slow(store, machine, 1.3), "mail", machine=machine)
+    queue.configure(limiter="stripe")
+    queue.enqueue_many([{"payload": at} for at in range(99)])
+    began, started = machine.seconds, 0
+    while machine.seconds < began + 200:
+        claimed, _ = steps(queue, machine, queue._flows.claim(1, wait=20))
+        started += len(claimed.leases)
+    assert started > 40
+    assert pacer.status().number < started + 10  # it takes some until the queue knows how long commits take
+
+
+def test_a_shard_that_is_ahead_of_its_limiter_takes_no_slots_from_others(
+    queue: Queue[Any], store: MemoryStore, pacer: Pacer, machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pacer.create(0.02, burst=5)
+    queue.configure(limiter="stripe")
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "clock_ms", lambda: machine.now_ms() + 30_000)
+        queue.enqueue_many([{"payload": at} for at in range(9)])
+    queue.claim()  # finds the limiter, and that what it gives is over
+    before = pacer.status().number
+    began = machine.seconds
+    asked = counted(queue, lambda: steps(queue, machine, queue._flows.claim(wait=20)))
+    assert pacer.status().number == before
+    assert asked.get("put", 0) == 0
+    claimed, _ = steps(queue, machine, queue._flows.claim(wait=60))
+    assert len(claimed.leases) == 1
+    assert 28 <= machine.seconds - began <= 31

@@ -206,9 +206,12 @@ class ClaimSearch:
         return self._gate is not None and self._gate.lacks_slots
 
     def slots_wanted(self, limit: int) -> int:
-        """How many slots of the limiter to borrow: what is owed, and no more than there are jobs."""
-        slots = None if self._gate is None else self._gate.slots
-        return 0 if slots is None else slots.owed + min(slots.wanted(limit), self._jobs())
+        """How many slots of the limiter to borrow: what is owed, and no more than jobs might start otherwise."""
+        gate = self._gate
+        if gate is None or gate.slots is None:
+            return 0
+        slots = gate.slots
+        return slots.owed + min(slots.wanted(min(limit, gate.most_otherwise)), self._jobs())
 
     def _jobs(self) -> int:
         return sum(waiting(lane.freeze()) for lane in self._draft.lanes.values())

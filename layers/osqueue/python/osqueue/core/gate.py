@@ -58,8 +58,9 @@ class Gate:
         return self._room.get(whose, ENDLESS)
 
     def _most(self, whose: Whose) -> int:
-        most = min(self._room.get(whose, ENDLESS), self.rates.left.get(whose, ENDLESS))
-        return most if self.slots is None or whose is not None else min(most, self.slots.most)
+        if whose is not None:
+            return min(self._room.get(whose, ENDLESS), self.rates.left.get(whose, ENDLESS))
+        return self.most_otherwise if self.slots is None else min(self.most_otherwise, self.slots.most)
 
     def room_for(self, kind: str) -> int:
         """How many jobs of a kind may start, if each is of one unit."""
@@ -79,6 +80,11 @@ class Gate:
         """Kinds with limits of their own of which none may start."""
         spent = {kind for left in (self._room, self.rates.left) for kind, room in left.items() if room <= 0}
         return frozenset(kind for kind in spent.union(self._paused) if kind is not None)
+
+    @property
+    def most_otherwise(self) -> int:
+        """How many may start, of all kinds together, as far as the queue's other limits say."""
+        return min(self._room.get(None, ENDLESS), self.rates.left.get(None, ENDLESS))
 
     @property
     def lacks_slots(self) -> bool:

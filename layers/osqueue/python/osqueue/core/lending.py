@@ -18,10 +18,11 @@ by what the shard borrows next, so one that rested pays when it goes on.
 A slot is judged by the time of the shard's head, not by the limiter's. Where heads' times differ from one another by up
 to ε, as two machines know the clock of S3 to about a second, a window is as much longer: ``(W + life + ε) / interval +
 burst``. The limiter's own clock does not matter to this: wrong, it moves all slots, and what a shard finds in the past
-is void. A shard whose head is ahead of the limiter's by a life starts nothing until time has caught up.
+is void. A shard whose head is ahead of the limiter's by a life reserves and starts nothing until time has come there.
 
 **What gets lost.** Whoever reserves and does not come to deposit loses a block: a gap, never a double. Reservations and
 deposits are requests like all others, so each is applied once; whoever repeats a claim does so without its deposit.
+Where a commit takes long the slots are reserved for that much later: they would be over before they are deposited.
 
 **Steering.** The first slot of a block is at most ``AHEAD_US`` ahead, the last one a second more. So two seconds and a
 life after the commit that pauses the limiter nothing starts any more; nor by slots from before it was reset: until then
@@ -29,8 +30,8 @@ some may, beside those of the new epoch, which void the old ones in each shard t
 
 **Blocks.** A limiter gives what may start at once, or in a second if that is more, divided by the shards that asked
 within ``BORROWED_MS``. A shard asks for twice what it used of its last block, or for as many as it used where it left
-some, for what its claim wants at least, and for no more than there are jobs. The claim's limit alone would be a commit
-of the limiter for each job where workers claim one at a time.
+some, for what its claim may start at least, and for no more than there are jobs. What the claim may start alone would
+be a commit of the limiter for each job where workers claim one at a time.
 """
 
 from __future__ import annotations

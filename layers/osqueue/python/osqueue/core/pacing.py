@@ -125,21 +125,22 @@ def _lend(draft: Draft, op: ReserveSlots) -> Outcome:
     if row.paused_ms:
         return outcome([Code.PAUSED])
     now = own_us(row, draft.now)
+    start = now + op.lead_us
     borrowers = borrowers_of(row.borrowers, op.borrower, draft.now)
-    at_once = gcra.allowed(row.tat_us, now, row.interval_us, row.burst)
+    at_once = gcra.allowed(row.tat_us, start, row.interval_us, row.burst)
     share = share_of_block(row.interval_us, at_once, len(borrowers))
-    near = next_us(row, now) <= now + op.ahead_us  # the first of them
+    near = next_us(row, start) <= now + op.ahead_us  # the first of them
     count = min(op.count, share) if near else 0
-    base, shift = max(row.tat_us, now), row.shift_ms * 1000
+    base, shift = max(row.tat_us, start), row.shift_ms * 1000
     if count:
-        tat = gcra.moved(row.tat_us, now, row.interval_us, count)
+        tat = gcra.moved(row.tat_us, start, row.interval_us, count)
         draft.pacer = replace(row, tat_us=tat, number=row.number + count, borrowers=borrowers)
         draft.changed = True
     return Outcome(
         (
             (int(Code.RESERVED if count else Code.TOO_FAR), count),
             (row.number + 1, base + shift),
-            (now + shift, row.epoch),
+            (start + shift, row.epoch),
             (row.interval_us, row.burst),
         )
     )

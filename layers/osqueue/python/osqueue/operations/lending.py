@@ -15,7 +15,7 @@ from ..commit.retry import HEAD_READ, ask
 from ..commit.writer import HEAD, ShardWriter
 from ..core.encoding import decode_head
 from ..core.job_ops import ClaimJobs
-from ..core.lending import AHEAD_US, LentSlots, runs_of
+from ..core.lending import AHEAD_US, LIFE_US_MIN, LentSlots, life_us, runs_of
 from ..core.ops import Code, Outcome
 from ..core.pacing import RESUME_MS, exists, head_us, next_us, own_us, slot_of
 from ..core.queue_ops import ReserveSlots
@@ -30,6 +30,9 @@ from ..stores.base import Found, Get, Missing, Store
 from .context import Writers
 
 ClaimIn = Callable[[int, ClaimJobs], QueueFlow[Outcome]]  # makes a claim in one shard
+DEPOSIT_US = (
+    LIFE_US_MIN // 2
+)  # that a deposit may take; where commits take longer, slots are reserved for later
 SOON_MS = 50  # after which a claim is made again that found its borrowed slots gone
 
 
@@ -51,10 +54,22 @@ def borrower_of(queue: str, shard: int) -> bytes:
     return blake2b(f"{queue}/{shard}".encode(), digest_size=8).digest()
 
 
-def borrow(limiter: str, writer: ShardWriter, queue: str, shard: int, wanted: int) -> QueueFlow[Loan]:
-    """Reserve slots for a shard. Raises NotFound where there is no such limiter: nothing starts then."""
-    op = ReserveSlots(max(1, wanted), 1, AHEAD_US, borrower=borrower_of(queue, shard))
+def borrow(
+    limiter: str, lender: ShardWriter, queue: str, shard: int, writer: ShardWriter, wanted: int
+) -> QueueFlow[Loan]:
+    """Reserve slots for a shard, of which ``writer`` writes the head, unless they would be over by its head's time.
+
+    Raises NotFound where there is no such limiter: nothing starts then.
+    """
+    lead_us = min(AHEAD_US, max(0, round(writer.commit_seconds * 1e6) - DEPOSIT_US))
+    op = ReserveSlots(max(1, wanted), 1, AHEAD_US, lead_us, borrower_of(queue, shard))
     while True:
+        over_ms = _over_ms(lender, writer)
+        if over_ms and lender.clock_is_due():
+            yield from lender.tell_time()
+            over_ms = _over_ms(lender, writer)
+        if over_ms:
+            return Loan(None, over_ms)
         answer = yield Submit(limiter, (op,))
         outcome = answer.outcomes[0]
         if outcome.code == Code.NOT_FOUND:
@@ -63,12 +78,21 @@ def borrow(limiter: str, writer: ShardWriter, queue: str, shard: int, wanted: in
             return Loan(None, RESUME_MS)
         if outcome.count:
             break
-        if not writer.clock_is_due():
-            away_us = slot_of(op, outcome).at_us - AHEAD_US - outcome.runs[2][0]
+        if not lender.clock_is_due():
+            away_us = slot_of(op, outcome).at_us - AHEAD_US - outcome.runs[2][0] + lead_us
             return Loan(None, max(1, -(-away_us // 1000)))
-        yield from writer.tell_time()  # nothing was written, so nobody has asked for the time yet
+        yield from lender.tell_time()  # nothing was written, so nobody has asked for the time yet
     (_, count), (_, base), (start, epoch), (interval, burst) = outcome.runs
     return Loan(Lent(limiter, epoch, runs_of(start, base, interval, burst, count)))
+
+
+def _over_ms(lender: ShardWriter, writer: ShardWriter) -> int:
+    """For how long slots are over when they come to a shard that is ahead of its limiter; 0: they are not."""
+    known, head = lender.head, writer.head
+    if known is None or head is None or not exists(known.state.pacer):
+        return 0
+    row, ahead_ms = known.state.pacer, writer.now_ms(head.state) - lender.now_ms(known.state)
+    return max(0, ahead_ms - life_us(row.interval_us, row.burst) // 1000 + 1)
 
 
 class Borrower:
@@ -90,7 +114,9 @@ class Borrower:
         wanted = outcome.count if lacks else _wanted_soon(state, op, writer.now_ms(state))
         limiter = state.settings.limiter
         if self._loan is None and wanted:
-            self._loan = yield from borrow(limiter, self._writers[limiter], self._queue, shard, wanted)
+            self._loan = yield from borrow(
+                limiter, self._writers[limiter], self._queue, shard, writer, wanted
+            )
             if self._loan.lent is not None:
                 outcome = yield from self._claim_in(shard, replace(op, lent=self._loan.lent))
                 # It may have come too late, or others have used all of it up.
