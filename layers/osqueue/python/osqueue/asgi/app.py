@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import msgspec
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
@@ -25,6 +27,7 @@ from ..server.app import ApiRequest, ApiResponse, failure
 from ..server.async_app import AsyncApi
 from ..server.reading import Pairs, pairs_of
 from .log import AccessLog
+from .metrics import ServerMetrics
 from .origin import check_origin, header
 from .readiness import Readiness
 from .tokens import Identity, TokenFile
@@ -44,15 +47,20 @@ class ApiEndpoint:
         self.tokens = tokens
         self.log = log
         self.local_only = local_only  # is it for this machine alone?
+        self.metrics = ServerMetrics(api)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
+        with self.metrics.open_request():
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = self.api.machine.monotonic()
         caller = ANYBODY
         try:
             check_origin(scope, self.local_only)
-            if self.tokens is not None and scope["path"] not in OPEN_PATHS:
-                caller = self.tokens.caller(header(scope, b"authorization"))  # before the body is read
+            if scope["path"] not in OPEN_PATHS:
+                caller = self.caller(scope)  # before the body is read
             body = await _body_of(scope, receive)
             path = scope["raw_path"].decode("latin-1")
             request = ApiRequest(scope["method"], path, _query_of(scope), body, permit=caller.permit)
@@ -63,7 +71,23 @@ class ApiEndpoint:
             self.log.hung_up(scope, caller, self.api.machine.monotonic() - began)
             return
         await _send(send, response)
-        self.log.request(scope, caller, response, self.api.machine.monotonic() - began)
+        seconds = self.api.machine.monotonic() - began
+        self.log.request(scope, caller, response, seconds)
+        self.metrics.request(response, seconds)
+
+    def caller(self, scope: Scope) -> Identity:
+        """Who sent a request. Raises Unauthorized."""
+        return ANYBODY if self.tokens is None else self.tokens.caller(header(scope, b"authorization"))
+
+    async def tell_metrics(self, request: Request) -> Response:
+        """Answer Prometheus, who may look at all queues."""
+        try:
+            check_origin(request.scope, self.local_only)
+            self.caller(request.scope).permit(BY_NAME["list_queues"], "")
+        except OsqueueError as error:
+            refused = failure(fault_of(error))
+            return Response(refused.body, refused.status, refused.headers)
+        return Response(await self.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
 
 class HungUp(Exception):
@@ -148,10 +172,12 @@ class ServerApp:
     ) -> None:
         self.api = api
         self.readiness = Readiness(api.store, api.machine)
+        endpoint = ApiEndpoint(api, tokens, log, local_only)
         self.asgi = Starlette(
             routes=[
                 Route("/readyz", self._ready),
-                Mount("/", app=ApiEndpoint(api, tokens, log, local_only)),
+                Route("/metrics", endpoint.tell_metrics),
+                Mount("/", app=endpoint),
             ],
             lifespan=self._lifespan,
         )
@@ -166,8 +192,6 @@ class ServerApp:
         yield
         await self.api.close()
 
-    async def _ready(self, request: Any) -> Any:
-        from starlette.responses import Response
-
+    async def _ready(self, request: Request) -> Response:
         status, told = await self.readiness.look()
         return Response(msgspec.json.encode(told), status, media_type="application/json")

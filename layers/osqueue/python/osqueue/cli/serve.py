@@ -119,6 +119,7 @@ def serve(
 
 
 def _listen(ctx: click.Context, options: ServeOptions, workers: int, sinks: Sequence[Sink]) -> None:
+    from ..asgi.metrics import counted_together
     from ..asgi.server import Upkeep, check, listen, url_of
 
     check(options)
@@ -136,7 +137,7 @@ def _listen(ctx: click.Context, options: ServeOptions, workers: int, sinks: Sequ
         command = [sys.executable, "-m", "osqueue", "serve", *ctx.meta[ARGS]]
         crew = ProcessCrew([command] * workers, what="server", descriptors=(listening.fileno(),))
         _say(output, url, options)
-        with upkeep:
+        with counted_together(), upkeep:
             crew.run()
         if crew.refused:  # a process has said why
             raise click.exceptions.Exit(USAGE)
