@@ -299,3 +299,32 @@ def test_files_of_an_address_that_are_not_there_are_named(query: str, field: str
     with pytest.raises(Rejected) as caught:
         Queue.connect(f"https://example.com?auth=none&{query}", "mail")
     assert caught.value.field == field
+
+
+# ── Metrics ──────────────────────────────────────────────────────────────────
+def test_processes_that_serve_together_count_as_one(tmp_path: Path) -> None:
+    """Two processes count into one folder; the dead one's requests stay, and what it had in progress does not."""
+    script = """
+import sys, asyncio
+from osqueue.asgi.metrics import ServerMetrics
+from osqueue.server.app import ApiResponse
+from osqueue.server.async_app import AsyncApi
+metrics = ServerMetrics(AsyncApi("memory://"))
+metrics.request(ApiResponse(200, notes={"operation": "claim"}), 0.1)
+with metrics.open_request():
+    if sys.argv[1] == "dies":
+        import os
+        os._exit(1)
+    print(asyncio.run(metrics.text()).decode())
+"""
+    for how in ("dies", "tells"):
+        done = subprocess.run(
+            [sys.executable, "-c", script, how],
+            env={"PROMETHEUS_MULTIPROC_DIR": str(tmp_path), "PATH": "/usr/bin"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert 'osqueue_requests_total{operation="claim",status="200"} 2.0' in done.stdout
+    assert "osqueue_requests_in_progress 1.0" in done.stdout

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,32 +84,3 @@ def test_who_may_not_look_at_all_queues_is_told_nothing(tmp_path: Path) -> None:
             statuses[name] = told.status_code
             assert ("osqueue_requests_total" in told.text) == (told.status_code == 200)
     assert statuses == {"reader": 200, "producer": 403, "other": 403, "stranger": 401}
-
-
-def test_processes_that_serve_together_count_as_one(tmp_path: Path) -> None:
-    """Two processes count into one folder; the dead one's requests stay, and what it had in progress does not."""
-    script = """
-import sys, asyncio
-from osqueue.asgi.metrics import ServerMetrics
-from osqueue.server.app import ApiResponse
-from osqueue.server.async_app import AsyncApi
-metrics = ServerMetrics(AsyncApi("memory://"))
-metrics.request(ApiResponse(200, notes={"operation": "claim"}), 0.1)
-with metrics.open_request():
-    if sys.argv[1] == "dies":
-        import os
-        os._exit(1)
-    print(asyncio.run(metrics.text()).decode())
-"""
-    for how in ("dies", "tells"):
-        done = subprocess.run(
-            [sys.executable, "-c", script, how],
-            env={"PROMETHEUS_MULTIPROC_DIR": str(tmp_path), "PATH": "/usr/bin"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
-    found = figures(re.sub(r"(?s)\A.*?(?=# HELP)", "", done.stdout))
-    assert found["osqueue_requests_total", "200", "claim"] == 2
-    assert found["osqueue_requests_in_progress",] == 1

@@ -20,6 +20,12 @@ def test_each_has_a_name_of_its_own() -> None:
     assert command[-3:] == ["--name", "host-3-2", "--json"]
 
 
+@pytest.mark.parametrize("given", [["--metrics-port", "9100"], ["--metrics-port=9100"]])
+def test_each_has_a_port_of_its_own(given: list[str]) -> None:
+    assert command_of(["a:q", *given], 1, None)[5:7] == ["--metrics-port", "9100"]
+    assert command_of(["a:q", *given], 3, None)[5:7] == ["--metrics-port", "9102"]
+
+
 def test_what_counts_is_python_of_ones_own(tmp_path: Path) -> None:
     for name in ("tasks.py", "shop/mail.py", "notes.txt", ".hidden/a.py", "__pycache__/b.py", "env/c.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

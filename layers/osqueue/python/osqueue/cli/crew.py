@@ -17,6 +17,7 @@ import msgspec
 from .exits import USAGE
 
 PARENT = "OSQUEUE_PARENT"  # of a process's environment: its standard input ends with whoever started it
+METRICS_PORT = "--metrics-port"  # of the first process; the others have those behind it
 PAUSE_SECONDS_FIRST = 1.0  # before a process that ended by itself is replaced, doubled up to …
 PAUSE_SECONDS_MAX = 30.0
 LOOK_SECONDS = 0.5  # between two looks at the files, with --reload
@@ -160,8 +161,11 @@ def command_of(args: Sequence[str], at: int, name: str | None) -> list[str]:
     kept: list[str] = []
     rest = iter(args)
     for arg in rest:
+        option, _, value = arg.partition("=")
         if arg == "--processes":
             next(rest)
+        elif option == METRICS_PORT:
+            kept += [METRICS_PORT, str(int(value or next(rest)) + at - 1)]
         elif arg != "--reload" and not arg.startswith("--processes="):
             kept.append(arg)
     names = [] if name is None else ["--name", f"{name}-{at}"]

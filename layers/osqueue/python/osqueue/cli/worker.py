@@ -16,7 +16,7 @@ from typing import Any
 import click
 from msgspec.structs import asdict
 
-from ..errors import OsqueueError
+from ..errors import NotInstalled, OsqueueError, Unavailable
 from ..events import Sink
 from ..queue.asynchronous import AsyncQueue
 from ..queue.blocking import Queue
@@ -67,6 +67,11 @@ class WorkerCommand(Command):
 )
 @click.option("--until-empty", is_flag=True, help="End when nothing can be claimed and nothing runs.")
 @click.option("--traceback", is_flag=True, help="Log the traceback of each attempt that fails.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(1, 65535),
+    help="Serve metrics for Prometheus; of several processes the next ports, too.",
+)
 @click.option("--log-level", type=click.Choice(LEVELS), help="What to log.  [default: info]")
 @click.option("--log-format", type=click.Choice(FORMATS), help="Lines of text or of JSON.  [default: text]")
 @events_option
@@ -78,6 +83,7 @@ def worker(
     targets: Sequence[str],
     processes: int | None,
     reload: bool,
+    metrics_port: int | None,
     log_level: str | None,
     log_format: str | None,
     sinks: Sequence[Sink],
@@ -104,8 +110,33 @@ def worker(
         logging.getLogger("osqueue.worker").addFilter(_is_not_the_tally)
     set_up(root, log_level, log_format)
 
-    tallies = asyncio.run(_serve([Worker(queue, **options) for queue in queues]))
+    workers = [Worker(queue, **options) for queue in queues]
+    if metrics_port is not None:
+        _serve_metrics(workers, metrics_port)
+    tallies = asyncio.run(_serve(workers))
     _say(ctx, [{"queue": queue.name, **asdict(tally)} for queue, tally in zip(queues, tallies, strict=True)])
+
+
+def _serve_metrics(workers: Sequence[Worker], port: int) -> None:
+    """Raises NotInstalled, Unavailable."""
+    try:
+        from prometheus_client import CollectorRegistry, start_http_server
+
+        from ..worker.metrics import WorkerMetrics
+    except ImportError:
+        raise NotInstalled(
+            "metrics-port: it needs the package prometheus-client: pip install 'osqueue[metrics]'",
+            field="metrics-port",
+        ) from None
+    registry = CollectorRegistry()
+    registry.register(WorkerMetrics(workers))
+    try:
+        start_http_server(port, registry=registry)
+    except OSError as error:
+        raise Unavailable(
+            f"metrics-port: cannot listen on port {port} ({error.strerror or error}). Choose another one.",
+            permanent=True,
+        ) from None
 
 
 async def _serve(workers: Sequence[Worker]) -> list[Tally]:

@@ -29,6 +29,10 @@ HANG_SECONDS = 5.0  # for which handlers may be past their limits before the wor
 
 log = logging.getLogger("osqueue.worker")
 
+OnHandled = Callable[
+    [WorkerJob[Any], float], object
+]  # a job whose handler is through, and the seconds it ran
+
 
 class HandlerCall:
     """One call of a handler, from its first job until the handler has returned."""
@@ -76,6 +80,7 @@ class JobsInHand:
         self.calls: set[HandlerCall] = set()  # each has a slot until its handler is through
         self.stuck: set[HandlerCall] = set()  # those past their limits, with none of their jobs in hand
         self.ended: list[Ended] = []  # to be said to the queue
+        self.on_handled: list[OnHandled] = []
 
     def opened(self, granted: GrantedLease, rule: HandlerRule, stopped: bool) -> WorkerJob[Any] | None:
         """A job with its payload; None: it ends, or goes back, without its handler."""
@@ -152,6 +157,8 @@ class JobsInHand:
                 )
         self._leave(call)
         for job, ending in zip(call.jobs, endings, strict=True):
+            for tell in self.on_handled:
+                tell(job, job.ran_seconds)
             if job not in self.running:
                 continue
             self._forget(job)

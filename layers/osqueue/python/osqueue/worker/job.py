@@ -79,6 +79,7 @@ class WorkerJob(JobAttributes, JobOrigin, Generic[T_co]):
     ) -> None:
         lease: LeaseRecord = granted.lease
         self._job = lease.job
+        self.queue: str = queue  # its name
         self.key: bytes = lease.job.key
         self.job_id: str = job_id(self.key)
         self.payload: T_co = None  # type: ignore[assignment]  # set once it is decoded

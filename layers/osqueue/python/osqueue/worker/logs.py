@@ -35,7 +35,7 @@ def running(jobs: Sequence[WorkerJob[Any]]) -> Iterator[None]:
 
 
 class JobLogFilter(logging.Filter):
-    """Gives every record ``job_id`` and ``attempt``: of the job whose handler runs here, else None.
+    """Gives every record ``job_id``, ``queue`` and ``attempt``: of the job whose handler runs here, else None.
 
     Add it to a handler of ``logging``, and a format may say ``%(job_id)s``. It keeps all records.
     """
@@ -43,7 +43,7 @@ class JobLogFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Add them; what the record says itself stays."""
         job = _job.get()
-        for name in ("job_id", "attempt"):
+        for name in ("job_id", "queue", "attempt"):
             if not hasattr(record, name):
                 setattr(record, name, None if job is None else getattr(job, name))
         return True
@@ -62,7 +62,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """A JSON object on a line: at, level, logger, message; job_id, attempt and traceback where there are."""
+    """A JSON object on a line: at, level, logger, message; job_id, queue, attempt and traceback where there are."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
@@ -72,6 +72,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
             "job_id": getattr(record, "job_id", None),
+            "queue": getattr(record, "queue", None),
             "attempt": getattr(record, "attempt", None),
             "traceback": self.formatException(record.exc_info) if record.exc_info else None,
         }
@@ -108,5 +109,5 @@ def log_failure(job: WorkerJob[Any], ending: RunFailed, state: str, with_traceba
         text,
         where,
         exc_info=shown,
-        extra={"job_id": job.job_id, "attempt": job.attempt},
+        extra={"job_id": job.job_id, "queue": job.queue, "attempt": job.attempt},
     )

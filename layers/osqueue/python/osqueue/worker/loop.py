@@ -27,7 +27,7 @@ from ..model import validation
 from ..operations.claims import ClaimResult
 from .handlers import Handlers
 from .heartbeats import keep_leases
-from .in_hand import CONCURRENCY_MAX, HandlerCall, JobsInHand
+from .in_hand import CONCURRENCY_MAX, HandlerCall, JobsInHand, OnHandled
 from .lines import LOOKS_PER_WAIT, ClaimLine, ClaimLines, LineClaim
 from .logs import log_failure
 from .outcomes import RunFailed, Tally, log_text
@@ -102,6 +102,16 @@ class Worker:
         self._turns: dict[ShardChoice, asyncio.Task[None]] = {}  # under way
         self._failures: dict[ShardChoice, int] = {}  # in a row
         self._turn_at: dict[ShardChoice, float] = {}  # monotonic: no turn before, after an error
+
+    # ── What it does ─────────────────────────────────────────────────────────
+    @property
+    def in_hand(self) -> int:
+        """How many jobs it holds a lease of."""
+        return len(self._hand.running)
+
+    def on_handled(self, tell: OnHandled) -> None:
+        """Have ``tell`` called with each job whose handler is through, and the seconds it ran. It must not raise."""
+        self._hand.on_handled.append(tell)
 
     # ── From outside ─────────────────────────────────────────────────────────
     def run(self) -> Tally:
