@@ -222,6 +222,7 @@ def _claim_explained(state: State, library: SegmentCache, op: ClaimJobs, code: C
     if gate is not None and any(lane.kind == MIXED and lane.backlog.spans for lane in state.lanes):
         # Labels somewhere below may tell of a kind whose jobs have all been taken since.
         kinds |= {kind for kind in gate.closed_kinds() if op.kinds is None or kind in op.kinds}
+        kinds |= set(op.kinds or ("",)) if gate.is_shut else set()
     if code == Code.PAUSED:
         return state.settings.paused
     if code in _CLOSED:

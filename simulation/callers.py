@@ -12,6 +12,7 @@ from osqueue.operations.waiters import OVER
 
 from .clients import Client
 from .promises import Ask, Promises
+from .restarts import restart_of
 from .uniques import unique_of
 
 TTLS_SECONDS = (2.0, 20.0, 60.0, 300.0)
@@ -76,6 +77,8 @@ class Caller:
         }
         if self.dice.random() < 0.2:
             found["delay"] = self.dice.choice((1.0, 20.0))
+        if self.client.restarts:
+            return found | restart_of(self.dice, self.client.restarts, name)
         return found | unique_of(self.dice, self.client.uniques) if self.client.uniques else found
 
     def enqueue(self) -> Flow[Ask]:

@@ -103,6 +103,7 @@ class Clients(Struct, frozen=True):
     drift_max: float = 0.0002
     large_results: float = 0.0  # share of a worker's completions whose results lie beside the head
     uniques: float = 0.0  # share of callers' enqueues that say how their id is kept unique
+    restarts: float = 0.0  # share of them that restart it; 0: nobody does
     kinds: int = 2  # of jobs
     groups: int = 0  # of most of them; 0: of none
     fair: bool = False  # operators let groups share alike, and take that back

@@ -7,6 +7,7 @@ explorer may let any client take its next step, and, as long as its allowance la
     drop     the request has no effect and no reply
     repeat   a write that was sent before takes effect once more, however late
     crash    the client takes no further step
+    freeze   all stand still, until every lease is over
 
 Generators cannot be copied, so each path is run again from the beginning (entropy depends on the client alone,
 so a path is its list of choices). Two paths that lead to the same objects and the same replies for everybody have
@@ -15,7 +16,7 @@ the same future, and only one of them is followed.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -23,7 +24,7 @@ from msgspec import Struct
 from osqueue.bulk.writer import BulkPlan, StagedJobs, StagerFlows
 from osqueue.commit.effects import All, Effect, Flow, QueueFlow, Sleep
 from osqueue.commit.protocol import commit
-from osqueue.core.job_ops import ClaimJobs, EnqueueJobs, JobSpec
+from osqueue.core.job_ops import ClaimJobs, CompleteJobs, Completion, EnqueueJobs, JobSpec
 from osqueue.core.ops import Op
 from osqueue.errors import OsqueueError, Timeout
 from osqueue.objects.layout import root_of
@@ -35,11 +36,13 @@ from .ledger import ClientCall, Ledger, Violation, WatchedWriter, watched_reduct
 from .loaders import WatchedBulks
 from .loads import ATTACHING, BulkLoad, BulkLoads
 from .machine import EPOCH_MS, VirtualMachine
+from .places import FINISHED
 from .tight import limited
 from .truth import Truth
 
 QUEUE, BATCH = "x", "b"
 ROOT = root_of(QUEUE, 0)
+LEASE_SECONDS = 1_000.0
 STEPS_MAX = 80  # of one path; a longer one is cut off
 _LOST = Failed(Timeout("explored: no reply"))
 
@@ -57,6 +60,9 @@ class Scenario(Struct, frozen=True):
     clones: tuple[int, ...] = ()  # clients that are copies of the first one, identity and all
     started: bool = True  # a head exists already
     runs: int = 0  # of one batch, each with a bulk of its own: they come after the other clients
+    jobs: tuple[JobSpec, ...] = ()  # that wait in the beginning
+    workers: int = 0  # who claim twice, and complete what they get
+    freeze: int = 0  # how often all stand still, until every lease is over
 
 
 class Findings(Struct):
@@ -70,10 +76,10 @@ class Findings(Struct):
 
 
 class _Clock:
-    now = 0.0  # one second for each step
+    now = 0.0
 
 
-class _Player:
+class PathPlayer:
     """One client: where its program stands."""
 
     def __init__(self, flow: Generator[Any, Any, None]) -> None:
@@ -99,8 +105,10 @@ class _Player:
         self.go(reply)
 
 
-class _Path:
+class ScenarioPath:
     """One run of a scenario along given choices."""
+
+    step_seconds = 1.0
 
     def __init__(self, scenario: Scenario) -> None:
         self.clock = _Clock()
@@ -108,10 +116,10 @@ class _Path:
         self.ledger = Ledger()
         self.loads = BulkLoads(self.truth)
         self.invariants = Invariants(ROOT, self.truth, self.ledger, on_bulk=self.loads.join)
-        self.left = {name: getattr(scenario, name) for name in ("lose", "drop", "repeat", "crash")}
+        self.left = {name: getattr(scenario, name) for name in ("lose", "drop", "repeat", "crash", "freeze")}
         self.sent: list[StoreRequest] = []  # writes the adversary may repeat
         self.scenario = scenario
-        self.players: list[_Player] = []
+        self.players: list[PathPlayer] = []
 
     def begin(self) -> None:
         first: WatchedWriter | None = None
@@ -126,9 +134,13 @@ class _Path:
             elif at in self.scenario.clones:
                 writer.env, writer.n, writer.head = first.env, first.n, first.head
                 self.ledger.copied.add(first.env)
-            self.players.append(_Player(self._program(f"c{at}", writer, calls)))
+            self.players.append(PathPlayer(self._program(f"c{at}", writer, calls)))
         for at in range(self.scenario.runs):
-            self.players.append(_Player(self._batch(f"run{at}")))
+            self.players.append(PathPlayer(self._batch(f"run{at}")))
+        if self.scenario.jobs:
+            self._alone(WatchedWriter(ROOT, "x", self._machine("producer"), self._time), *self.scenario.jobs)
+        for at in range(self.scenario.workers):
+            self.players.append(PathPlayer(self._work(f"worker{at}", 2)))
 
     def _machine(self, name: str) -> VirtualMachine:
         return VirtualMachine(self.clock, name, "explore")
@@ -136,23 +148,35 @@ class _Path:
     def _time(self) -> int:
         return EPOCH_MS + int(self.clock.now * 1000)
 
-    def _alone(self, writer: WatchedWriter) -> None:
-        key = writer.machine.bits(64).to_bytes(16, "big")
-        player = _Player(self._program("start", writer, ((EnqueueJobs((JobSpec(key, b""),)),),)))
+    def _alone(self, writer: WatchedWriter, *jobs: JobSpec) -> None:
+        jobs = jobs or (JobSpec(writer.machine.bits(64).to_bytes(16, "big"), b""),)
+        player = PathPlayer(self._program("start", writer, ((EnqueueJobs(jobs),),)))
         while player.wish is not None:
             player.hear(self._perform(player.wish))
 
     def _program(self, name: str, writer: WatchedWriter, calls: Sequence[tuple[Op, ...]]) -> Flow[None]:
         for ops in calls:
-            call = ClientCall(name, ops, self.clock.now, identities=[])
-            self.ledger.calls.append(call)
-            writer.call = call
-            try:
-                call.answer = yield from commit(writer, ops, writer.machine.monotonic() + 1e9)
-            except OsqueueError as error:
-                call.error = error
-            call.ended = self.clock.now
-            answers.judge(self.ledger, self.invariants.library, call)
+            yield from self._call(name, writer, ops)
+
+    def _call(self, name: str, writer: WatchedWriter, ops: tuple[Op, ...]) -> Flow[ClientCall]:
+        call = ClientCall(name, ops, self.clock.now, identities=[])
+        self.ledger.calls.append(call)
+        writer.call = call
+        try:
+            call.answer = yield from commit(writer, ops, writer.machine.monotonic() + 1e9)
+        except OsqueueError as error:
+            call.error = error
+        call.ended = self.clock.now
+        answers.judge(self.ledger, self.invariants.library, call)
+        return call
+
+    def _work(self, name: str, turns: int) -> Flow[None]:
+        writer = WatchedWriter(ROOT, "x", self._machine(name), self._time)
+        for _ in range(turns):
+            call = yield from self._call(name, writer, _CLAIM)
+            for lease in call.answer.outcomes[0].leases if call.answer else ():
+                done = Completion(lease.job.key, lease.token)
+                yield from self._call(name, writer, (CompleteJobs((done,)),))
 
     def _batch(self, name: str) -> QueueFlow[None]:
         """One run of the batch: its bulk is staged already."""
@@ -183,7 +207,17 @@ class _Path:
             reply = None if isinstance(effect, Sleep) else self._perform(effect)
 
     def end(self) -> None:
-        """Nobody takes a further step. Another run of the batch finishes it, whatever befell the others."""
+        """Nobody takes a further step. Another run of the batch finishes it, whatever befell the others.
+
+        So does another worker with the jobs that are left.
+        """
+        if self.scenario.workers:
+            self.clock.now += LEASE_SECONDS
+            self._whole(self._work("last", len(self.scenario.jobs)))
+            if left := [
+                each for each in self.invariants.found.values() if not each.state.startswith(FINISHED)
+            ]:
+                raise Violation(f"{len(left)} jobs wait, and nobody can start them")
         if self.scenario.runs:
             told = self.loads.told.copy()
             self._whole(self._batch("last"))
@@ -202,15 +236,20 @@ class _Path:
                 found += [
                     (kind, at) for at in waiting if kind != "lose" or self._writes(self.players[at].wish)
                 ]
+        if self.left["freeze"]:
+            found.append(("freeze", 0))
         if self.left["repeat"]:
             found += [("repeat", at) for at in range(len(self.sent))]
         return found
 
     def make(self, kind: str, at: int) -> None:
         """Let one of them happen."""
-        self.clock.now += 1.0
+        self.clock.now += self.step_seconds
         if kind in self.left:
             self.left[kind] -= 1
+        if kind == "freeze":
+            self.clock.now += LEASE_SECONDS
+            return
         if kind == "repeat":
             self.truth.perform(self.sent[at])
             return
@@ -250,7 +289,13 @@ class _Path:
         return hash((self.truth.fingerprint(), told, tuple(self.left.values()), len(self.sent)))
 
 
-def explore(scenario: Scenario, paths_max: int = 1_000_000, *, rows: bool = True) -> Findings:
+def explore(
+    scenario: Scenario,
+    paths_max: int = 1_000_000,
+    *,
+    rows: bool = True,
+    begin: Callable[[Scenario], ScenarioPath] = ScenarioPath,
+) -> Findings:
     """Follow every path, depth first, until one violates something or none is left.
 
     Without ``rows`` a session row may be dropped anyhow: only what comes of it counts.
@@ -261,7 +306,7 @@ def explore(scenario: Scenario, paths_max: int = 1_000_000, *, rows: bool = True
     with limited(scenario.limits):
         while findings.paths < paths_max:
             findings.paths += 1
-            path = _Path(scenario)
+            path = begin(scenario)
             path.invariants.rows = rows
             widths: list[int] = []
             moves: list[str] = []
@@ -282,7 +327,9 @@ def explore(scenario: Scenario, paths_max: int = 1_000_000, *, rows: bool = True
     return findings
 
 
-def _follow(path: _Path, choices: list[int], widths: list[int], moves: list[str], seen: set[int]) -> None:
+def _follow(
+    path: ScenarioPath, choices: list[int], widths: list[int], moves: list[str], seen: set[int]
+) -> None:
     """Run one path: along the choices made, then always the first one, until its end or a known state."""
     path.begin()
     for step in range(STEPS_MAX):
@@ -307,10 +354,14 @@ def _job(number: int) -> tuple[Op, ...]:
     return (EnqueueJobs((JobSpec(number.to_bytes(16, "big"), b""),)),)
 
 
+def _of(number: int, group: str) -> JobSpec:
+    return JobSpec(number.to_bytes(16, "big"), b"", group=group, max_attempts=20)
+
+
 # Room for one session row, and none is too young to be dropped: every other writer's commit drops one.
 FORGETFUL = {"SESSIONS_BYTES_MAX": 100, "SESSION_IDLE_MS_MIN": 0}
 CROWDED = {"SESSIONS_BYTES_MAX": 150}  # the same, but each row is kept for as long as its writer may ask
-_CLAIM: tuple[Op, ...] = (ClaimJobs(1, "w", 1_000_000),)
+_CLAIM: tuple[Op, ...] = (ClaimJobs(1, "w", int(LEASE_SECONDS * 1000)),)
 
 SCENARIOS = {
     scenario.name: scenario
@@ -332,6 +383,16 @@ SCENARIOS = {
         ),
         Scenario("two runs of a batch", (), lose=1, drop=0, repeat=0, crash=1, runs=2),
         Scenario("two runs of a batch, and a write comes late", (), lose=0, repeat=1, crash=0, runs=2),
+        Scenario(
+            "two groups and a freeze",
+            (),
+            lose=0,
+            repeat=0,
+            freeze=1,
+            started=False,
+            jobs=(_of(1, "a"), _of(2, "a"), _of(3, "b")),
+            workers=2,
+        ),
         Scenario("a batch and an enqueue", ((_job(1),),), lose=1, repeat=0, crash=1, runs=1),
     )
 }

@@ -45,15 +45,14 @@ from osqueue.stores.base import PutIfAbsent, PutIfMatch, StoreRequest
 
 from . import (
     ageing,
-    following,
-    grouping,
+    empty_claims,
+    flow_control,
     lives,
     order,
     payloads,
     rates,
     releases,
     running_limits,
-    schedules,
     shelves,
     time_limits,
 )
@@ -63,6 +62,7 @@ from .listening import EventWatch
 from .mass_cancels import MassCancels
 from .places import FINISHED, JobPlace, SegmentCache, bodies_of, keysum_of, places
 from .progress import Progress
+from .restarts import Restarts
 from .shelves import Record, Shelves, TableLeaf, record_of
 from .stories import LIVE, Stories
 from .truth import Truth
@@ -98,6 +98,7 @@ class Invariants:
         self.progress = Progress(root, ordered)
         self.starts = rates.StartLog()
         self.cancels = MassCancels()
+        self.restarts = Restarts()
         self.leases = LeaseWatch(ledger.machines, truth.clock_ms)
         self.library = SegmentCache(lambda name: truth.read(root + name))
         self.shelves = Shelves(lambda name: truth.read(root + name))
@@ -232,12 +233,9 @@ class Invariants:
         self._sums(state)
         self._size(state, body)
         found = places(state, self.library)
-        self.cancels.commit(before, state, batch, self.found, found)
         self._conservation(state, found)
         self._transitions(state, batch, found)
-        schedules.check(self, before, state, batch, found)
-        grouping.check(before, state, batch, found)
-        following.check(self, before, state, batch, found)
+        flow_control.check(self, before, state, batch, found)
         self._tables(before, state, batch, found)
         self._references(state, found)
         self._erased(state, found)
@@ -247,10 +245,12 @@ class Invariants:
         self.lanes = lanes
         self.found = found
         self.stories.commit(state, batch, self.leaves)
+        self.restarts.commit(before, state, batch, found, self.stories.redriven | self.stories.passed)
         self.events.commit(before, state, batch)
         payloads.check_rows(self, before, state, self.leaves)
         for row in state.finished:
             self.finished.setdefault(record_of(row), row)
+        empty_claims.check(self, state, found)
 
     def truth_now(self) -> float:
         return self.truth.seconds()

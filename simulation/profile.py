@@ -512,3 +512,12 @@ PROFILES["cancels mended"] = replace(  # heads lost and restored, while batches 
     limits=TIGHT | {"BATCHES_BYTES_MAX": 1_400, "DROPPED_PER_COMMIT_MAX": 10, "DROP_RULES_MAX": 5},
     clients=replace(PROFILES["repairs"].clients, follows=0.7, mass_cancellers=1),
 )
+PROFILES["restarts"] = (
+    replace(  # jobs restart few ids, while those that run under them fail, stall and are cancelled
+        PROFILES["uniques"],
+        name="restarts",
+        clients=replace(
+            PROFILES["uniques"].clients, uniques=0.0, restarts=0.8, names=3, workers=4, cancellers=1
+        ),
+    )
+)

@@ -84,6 +84,7 @@ class Program:
         self.units = 0.0  # share of its jobs that count as several starts
         self.throttles = 0.0  # share of its leases that it gives back with a word on others
         self.uniques = 0.0  # share of its calls under ids that say how they are kept unique
+        self.restarts = 0.0  # share of these calls that restart an id
         self.groups = 0  # of most of its jobs
         self.fair = False  # it lets groups share alike
         self.follows = 0.0  # share of its jobs that others follow, or that are of a batch

@@ -210,9 +210,9 @@ class Run:
         invariants, writer = self.shards[shard], self.writer(name, shard)
         client = Client(self.world, invariants.ledger, invariants, self.book, name, writer, shard)
         clients = self.profile.clients
-        client.secrets = (
-            clients.surgeons > 0 and not clients.follows
-        )  # what follows a job has a copy of its result
+        # What follows a job has a copy of its result.
+        client.secrets = clients.surgeons > 0 and not clients.follows
+        client.restarts = clients.restarts
         return client
 
     def start(self, client: Client, role: Callable[[Client], Flow[None]], *, newer: bool) -> None:
@@ -288,7 +288,7 @@ class Run:
                 client.throttles = clients.throttles
                 client.units = clients.units
                 client.uniques = clients.uniques
-                client.invariants.stories.rules = bool(clients.uniques)
+                client.invariants.stories.rules = bool(clients.uniques or clients.restarts)
                 client.kinds = self.kinds
                 client.groups = clients.groups
                 client.fair = clients.fair

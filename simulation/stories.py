@@ -191,6 +191,8 @@ class Stories:
         for other in self.named.get(client_id, ()):
             if other in self.redriven or other in self.passed:
                 continue  # it was over; that somebody revived it is not the id's doing
+            if other == new.restarts:  # in this very commit it ends, or is asked to
+                continue
             if uniques.may_come_beside(new, self.state(other)):
                 self.passed.add(other)
                 continue

@@ -12,7 +12,7 @@ from osqueue.core.labels import labels_of
 from osqueue.core.settings import QueueSettings
 from osqueue.core.state import Hold, JobRecord, Labels, Starts
 
-from .control import Control, in_runs, patched
+from .control import Control, in_interleavings, in_runs, patched
 
 
 def _not_charged(closed: Groups, job: JobRecord) -> None:
@@ -92,9 +92,16 @@ def none_spent() -> AbstractContextManager[None]:
 RATED = "jobs of group .* started in"
 CONTROLS: tuple[Control, ...] = (
     Control("a claim counts what it starts of a group", not_charged, (in_runs("groups", "of group .* run"),)),
-    Control("a group has its limit", none_closed, (in_runs("groups", "of group .* run"),)),
+    Control(
+        "a group has its limit",
+        none_closed,
+        (
+            in_runs("groups", "of group .* run"),
+            in_interleavings("two groups and a freeze", "of group .* run|before an older one"),
+        ),
+    ),
     Control("a group waits for its job", waits_for_nobody, (in_runs("groups", "waits for another"),)),
-    Control("and goes on after it", waits_for_ever, (in_runs("groups", "could not be drained"),)),
+    Control("and goes on after it", waits_for_ever, (in_runs("groups", "waits for a job that may start"),)),
     Control("a start is taken from its group's rate", no_debts, (in_runs("groups", RATED),)),
     Control("heads keep what groups owe", debts_forgotten, (in_runs("groups", RATED),)),
     Control("a group whose rate is spent is closed", none_spent, (in_runs("groups", RATED),)),

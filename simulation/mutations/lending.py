@@ -17,7 +17,8 @@ from osqueue.core.rows import Lent
 from osqueue.operations import lending as borrowing
 from osqueue.operations.claims import ClaimFlows
 
-from .control import Control, dispatched, in_runs, patched
+from ..explore_lending import explore_lending
+from .control import Control, Detection, dispatched, in_runs, patched
 
 _reserve, _rest, _take = pacing.reserve, LentSlots.rest, LentSlots.take
 
@@ -134,6 +135,12 @@ def one_each() -> AbstractContextManager[None]:
     return patched((LentSlots, "take", _one_each))
 
 
+def in_every_order(words: str) -> Detection:
+    """Some interleaving of two claimers goes wrong."""
+    name = "two shards and one slot"
+    return Detection(name, lambda: explore_lending(name).violation, words)
+
+
 CONTROLS: tuple[Control, ...] = (
     Control("a start uses up a slot", used_again, (in_runs("lending", "started by"),)),
     Control("a slot dies", undying, (in_runs("lending", "started by"),)),
@@ -143,7 +150,14 @@ CONTROLS: tuple[Control, ...] = (
         "slots are deposited once", deposited_again, (in_runs("lending", "nobody had reserved, or twice"),)
     ),
     Control("a paused limiter lends nothing", paused_or_not, (in_runs("lending", "paused limiter lent"),)),
-    Control("each slot is lent to one", standing, (in_runs("lending", "jobs of all shards started"),)),
+    Control(
+        "each slot is lent to one",
+        standing,
+        (
+            in_runs("lending", "jobs of all shards started"),
+            in_every_order("jobs of all shards started|there was one slot"),
+        ),
+    ),
     Control(
         "what a job of many units lacks is owed",
         nothing_owed,

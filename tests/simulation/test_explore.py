@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from simulation import explore_lending
 from simulation.explore import SCENARIOS, explore
 
-LARGE = {"a clone, and rows are dropped"}  # looked into here, followed to its end by `explore`
+LARGE = {
+    "a clone, and rows are dropped",
+    "two groups and a freeze",
+}  # looked into here, followed to its end by `explore`
 PATHS_MAX = 1_000
 
 
@@ -22,3 +26,11 @@ def test_no_interleaving_violates_anything(name: str) -> None:
 def test_the_first_interleavings_of_a_large_scenario_violate_nothing(name: str) -> None:
     found = explore(SCENARIOS[name], PATHS_MAX)
     assert (found.violation, found.path) == ("", ())
+
+
+@pytest.mark.parametrize("name", explore_lending.SCENARIOS)
+def test_in_no_interleaving_two_start_by_one_slot(name: str) -> None:
+    found = explore_lending.explore_lending(name)
+    assert (found.violation, found.path) == ("", ())
+    assert found.whole
+    assert found.states > 100

@@ -41,6 +41,7 @@ SEEDS = [
     ("mass cancels", 7),
     ("batch cancels", 0),
     ("cancels mended", 5),
+    ("restarts", 0),
     ("payloads", 0),
     ("schedules", 0),
     ("schedules", 2),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from osqueue.core.claim_search import has_claimable
+from osqueue.core.claim_search import has_claimable, opens_ms
 from osqueue.core.gate import gate_of
 from osqueue.core.job_ops import (
     ClaimJobs,
@@ -21,7 +22,8 @@ from osqueue.core.ops import Code
 from osqueue.core.queue_ops import ChangeSettings
 from osqueue.core.rates import share_of
 from osqueue.core.settings import KindSettings, QueueSettings
-from osqueue.core.state import NO_STARTS
+from osqueue.core.state import MIXED, NO_STARTS
+from simulation.tight import limited
 from tests.support.shard import Shard
 
 
@@ -153,3 +155,26 @@ def test_jobs_of_closed_kinds_in_segments_are_not_read(shard: Shard) -> None:
     reads = shard.reads
     assert [lease.job.kind for lease in claim(shard).leases] == ["other"]
     assert shard.reads == reads
+
+
+@pytest.mark.parametrize("kinds", [None, ("b", "z")])
+@pytest.mark.parametrize(
+    ("limit", "code"), [({"rate": (1, 60_000)}, Code.RATE_LIMITED), ({"max_running": 1}, Code.RUNNING_LIMIT)]
+)
+def test_a_queue_that_may_start_no_more_says_so_of_jobs_that_all_lie_in_mixed_segments(
+    shard: Shard, kinds: tuple[str, ...] | None, limit: dict[str, Any], code: Code
+) -> None:
+    shard.apply(ChangeSettings(**limit))
+    with limited({"LANES_MAX": 1, "READY_BYTES_MAX": 300, "TAIL_BYTES_MAX": 300}):
+        for kind in "abcabcabc":
+            shard.enqueue(3, kind=kind)
+        claim(shard, 1)
+        lane = next(each for each in shard.state.lanes if each.kind == MIXED)
+        assert lane.backlog.spans
+        deep = replace(lane.backlog, ready=(), ready_bytes=0, tail=(), tail_bytes=0)
+        shard.state, shard.checked = replace(shard.state, lanes=(replace(lane, backlog=deep),)), False
+        wait_ms = claim(shard, 1, kinds).runs[-1][1]
+        assert claim(shard, 1, kinds).runs[-1][0] == code
+        assert claim(shard, 1, ("nobody",)).runs[-1][0] == Code.EMPTY
+    assert opens_ms(shard.state, kinds) == (shard.state.now_ms + wait_ms if wait_ms else None)
+    assert bool(wait_ms) is (code == Code.RATE_LIMITED)

@@ -230,14 +230,22 @@ def _wants(kinds: frozenset[str] | None, kind: str) -> bool:
 
 
 def kinds_waiting(lanes: Sequence[Lane], kinds: frozenset[str] | None, gate: Gate | None) -> set[str]:
-    """Wanted kinds of which jobs wait, as far as the head tells: in mixed segments only those that may not start."""
+    """Wanted kinds of which jobs wait, as far as the head tells: in mixed segments only those that may not start.
+
+    Where nothing may start, of whatever kind, one stands for all that are wanted and that nobody has read.
+    """
     closed = frozenset() if gate is None else gate.closed_kinds()
+    shut = gate is not None and gate.is_shut
+    if shut and kinds is not None:
+        closed |= kinds
     found: set[str] = set()
     for lane in lanes:
         if lane.kind != MIXED:
             found.add(lane.kind)
             continue
         found.update(job.kind for jobs in (lane.backlog.ready, lane.backlog.tail) for job in jobs)
+        if shut and kinds is None and lane.backlog.spans:
+            found.add("")
         for kind in closed - found:
             if any(holds_kind(span.labels, kind) for span in lane.backlog.spans):
                 found.add(kind)
