@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from osqueue import crontab, limits
 from osqueue.commit.block_reader import decode_need
+from osqueue.core.audit import spans_of
 from osqueue.core.context import ReductionContext
 from osqueue.core.drop_rules import matches
 from osqueue.core.group_rates import group_allowance
@@ -48,15 +49,17 @@ def check(inv: Invariants, state: State, found: Mapping[bytes, JobPlace]) -> Non
         _nothing_waits(state, found)
     if reason == Code.GROUPS_CLOSED:
         _all_are_closed(state, found)
-    silent = 0
+    silent, count = 0, len(list(spans_of(state)))
     for _ in range(PASSES_MAX):
         if not after.changed or reason == Code.UNREADABLE:
             return
-        silent = 0 if after.events else silent + 1
+        fewer = len(list(spans_of(after.state))) < count  # merged: that comes to an end by itself
+        silent = 0 if after.events or fewer else silent + 1
         if silent > SILENT_MAX:
             raise Violation(
                 f"invariant 10: a claim that is told {Code(reason).name} changes the head again and again"
             )
+        count = len(list(spans_of(after.state)))
         staged.update((item.name, item.body) for item in after.objects)
         answer, after = _claim(inv, after.state, staged)
         if answer is None or answer.leases:

@@ -203,7 +203,7 @@ CONTROLS: tuple[Control, ...] = (
     Control(
         "vectors in merges",
         vectors_ignored_in_merges,
-        (in_scene("merged with cancelled ones", "do not balance|in two places|again and again"),),
+        (in_scene("merged with cancelled ones", "do not balance|in two places"),),
     ),
     Control(
         "tombstones that are still there",
