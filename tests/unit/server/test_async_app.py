@@ -97,6 +97,48 @@ def test_those_who_wait_hold_no_thread_and_look_together() -> None:
     assert sum(found) == 1
 
 
+def test_those_who_ask_again_while_others_wait_cost_no_request() -> None:
+    """Idle workers ask again and again; by what one of them has seen just now all are told that nothing is there."""
+
+    async def scene(api: AsyncApi) -> tuple[int, int]:
+        await post(api, JOBS, {"payload": 0})
+        await post(api, f"{QUEUE}/claims", {"worker": "w"})
+        claims = f"{QUEUE}/claims"
+        waiting = asyncio.create_task(post(api, claims, {"worker": "w", "wait": 20}))
+        await asyncio.sleep(0.3)
+        gets = api.store.requests["get"]
+        for _ in range(20):
+            answers = await asyncio.gather(
+                *[post(api, claims, {"worker": "w", "wait": 0.02}) for _ in range(10)]
+            )
+            assert all(read(each) == {"jobs": [], "reason": "empty"} for each in answers)
+        asked = api.store.requests["get"] - gets
+        await post(api, JOBS, {"payload": 1})
+        (job,) = read(await asyncio.wait_for(waiting, PATIENCE))["jobs"]
+        return asked, job["payload"]
+
+    asked, payload = served(scene, Slow(MACHINE))
+    assert payload == 1
+    assert asked <= 20  # of 200 claims; one who waits looks, at most ten times a second
+
+
+def test_a_queue_that_grows_is_claimed_from_as_a_whole_by_those_who_wait() -> None:
+    async def scene(api: AsyncApi) -> list[int]:
+        await post(api, JOBS, {"payload": 0})
+        await post(api, f"{QUEUE}/claims", {"worker": "w"})
+        body = {"worker": "w", "wait": 20}
+        waiting = [asyncio.create_task(post(api, f"{QUEUE}/claims", body)) for _ in range(2)]
+        await asyncio.sleep(0.2)
+        await api.answer(ApiRequest("PATCH", QUEUE, (), b'{"shards": 3}'))
+        await asyncio.sleep(0.2)
+        for number in range(6):
+            await post(api, JOBS, {"payload": number})
+        answers = [await asyncio.wait_for(each, PATIENCE) for each in waiting]
+        return [len(read(each)["jobs"]) for each in answers]
+
+    assert served(scene) == [1, 1]
+
+
 @pytest.mark.parametrize("kind", ["claim", "result", "enqueue", "events"])
 def test_an_end_answers_whoever_waits_as_if_the_time_were_over(kind: str) -> None:
     async def scene(api: AsyncApi) -> ApiResponse:

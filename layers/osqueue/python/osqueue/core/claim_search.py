@@ -312,6 +312,21 @@ def has_claimable(state: State, kinds: Sequence[str] | None = None) -> bool:
     return any(_is_claimable(lane, asked, wanted, gate) for lane in state.lanes)
 
 
+def is_idle(state: State, kinds: Sequence[str] | None = None) -> bool:
+    """Would a claim of these kinds, or of any, surely be told that the queue is empty, and no pause or limit?"""
+    if state.settings.paused or state.leases_bytes >= limits.LEASES_BYTES_MAX:
+        return False
+    gate = gate_of(state.settings, state.leases, state.starts, state.now_ms)
+    if gate is not None and gate.is_shut:
+        return False
+    asked = None if kinds is None else frozenset(kinds)
+    return not any(
+        lane.backlog.ready or lane.backlog.spans or lane.backlog.tail
+        for lane in state.lanes
+        if lane.kind == MIXED or _wants(asked, lane.kind)
+    )
+
+
 def _is_claimable(lane: Lane, kinds: frozenset[str] | None, wanted: Wanted, gate: Gate | None) -> bool:
     backlog = lane.backlog
     if lane.kind != MIXED:

@@ -105,6 +105,7 @@ class ClaimResult(Struct, frozen=True):
     by_limiter: bool = False  # its limiter gave no slot: no head tells when it will
 
 
+NOTHING = ClaimResult((), "empty")
 LIMITED = (Code.NO_SLOTS, Code.RATE_LIMITED)  # by slots of a limiter, perhaps
 STOPPED = "stopped"  # all that wait are of groups that somebody has to resume
 REASONS: dict[Code | str, tuple[str, str | None]] = {  # why a claim is empty, and what is closed
@@ -156,7 +157,7 @@ def why_empty(answers: Sequence[tuple[Code | str, int]]) -> ClaimResult:
     """The answer of a claim that found nothing: by the last run of each shard's outcome."""
     closed = [(*REASONS[code], wait_ms) for code, wait_ms in answers if code in REASONS]
     if not closed:
-        return ClaimResult((), "empty")
+        return NOTHING
     closed.sort(key=lambda each: each[1] != "group")  # what opens by itself tells more than what does not
     reason, scope, _ = closed[-1]
     waits = [wait_ms for _, _, wait_ms in closed if wait_ms]
@@ -186,7 +187,8 @@ class ClaimFlows(WaitFlows):
         until = self.machine.monotonic() + wait_s
         waiter = self.work_waiter(op.kinds)
         while True:
-            claimed = yield from self._claim(op)
+            idle = self.known_idle(waiter)
+            claimed = NOTHING if idle else (yield from self._claim(op))
             left = until - self.machine.monotonic()
             if claimed.leases or left <= 0 or self.closing:
                 return claimed

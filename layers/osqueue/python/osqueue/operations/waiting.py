@@ -8,11 +8,22 @@ from typing import Any
 
 from ..commit.effects import All, AwaitNews, QueueFlow
 from ..commit.writer import HEAD
+from ..core.claim_search import is_idle
 from ..core.encoding import decode_head
 from ..objects.layout import root_of
 from ..stores.base import Failed, Found, Get, Unchanged
 from .context import FlowContext
-from .head_board import NEVER, NEVER_BEFORE, HeadListener, Pace, SeenHead, WorkWaiter, pace_of
+from .head_board import (
+    JITTER_SHARE,
+    NEVER,
+    NEVER_BEFORE,
+    OVERDUE_SECONDS,
+    HeadListener,
+    Pace,
+    SeenHead,
+    WorkWaiter,
+    pace_of,
+)
 from .waiters import CompletionBoard, board_of
 
 POLL_SECONDS = 1.0  # between two looks of one who waits, at most
@@ -56,6 +67,26 @@ class WaitFlows(FlowContext):
     def work_waiter(self, kinds: Sequence[str] | None = None, poll: float = POLL_SECONDS) -> WorkWaiter:
         """One who claims jobs of these kinds, again and again."""
         return WorkWaiter(self.pace(poll), kinds)
+
+    def known_idle(self, waiter: WorkWaiter) -> bool:
+        """Have others who wait here seen just now that nothing is there to claim? Then nobody has to ask again.
+
+        A head that they saw is as old as a look of this waiter's may be; by its own state nothing waits in it, and by
+        the time nothing has become due.
+        """
+        now = self.machine.monotonic()
+        count = self.shards_seen()
+        for shard in range(count):
+            board = self.board(shard)
+            state = board.state
+            believed = now - board.looked <= waiter.pace.slow * (1 + JITTER_SHARE) + OVERDUE_SECONDS
+            if state is None or board.silence is not None or not believed or not is_idle(state, waiter.kinds):
+                return False
+            if shard == 0 and state.settings.shards != count:  # a claim learns of the others
+                return False
+            if self._due_at(waiter, shard, board, now) <= now:
+                return False
+        return count > 0
 
     def rest(
         self, waiter: HeadListener, seconds: float = NEVER, heads: Mapping[int, SeenHead] | None = None
