@@ -490,21 +490,17 @@ PROFILES["payloads purged"] = replace(  # heads lost and jobs purged, while the 
     limits=TIGHT | {"ARCHIVE_PART_BYTES": 300},
     clients=replace(PROFILES["repairs"].clients, archive_payloads=True),
 )
-PROFILES["schedules mended"] = (
-    replace(  # heads lost and restored, clocks set and jobs purged, while schedules tick
-        PROFILES["repairs"],
-        name="schedules mended",
-        limits=PROFILES["schedules"].limits,
-        clients=replace(PROFILES["repairs"].clients, schedulers=2),
-    )
+PROFILES["schedules mended"] = replace(  # heads lost and restored, clocks set, while schedules tick
+    PROFILES["repairs"],
+    name="schedules mended",
+    limits=PROFILES["schedules"].limits,
+    clients=replace(PROFILES["repairs"].clients, schedulers=2),
 )
-PROFILES["batch cancels"] = (
-    replace(  # whole batches are cancelled, and others with them, wherever their jobs lie
-        PROFILES["mass cancels"],
-        name="batch cancels",
-        limits=PROFILES["mass cancels"].limits | {"BATCHES_BYTES_MAX": 1_400, "BATCH_KEPT_MS": 60_000},
-        clients=replace(PROFILES["mass cancels"].clients, groups=0, follows=0.5),
-    )
+PROFILES["batch cancels"] = replace(  # whole batches are cancelled, wherever their jobs lie
+    PROFILES["mass cancels"],
+    name="batch cancels",
+    limits=PROFILES["mass cancels"].limits | {"BATCHES_BYTES_MAX": 1_400, "BATCH_KEPT_MS": 60_000},
+    clients=replace(PROFILES["mass cancels"].clients, groups=0, follows=0.5),
 )
 PROFILES["cancels mended"] = replace(  # heads lost and restored, while batches end and are cancelled
     PROFILES["repairs"],
@@ -512,12 +508,8 @@ PROFILES["cancels mended"] = replace(  # heads lost and restored, while batches 
     limits=TIGHT | {"BATCHES_BYTES_MAX": 1_400, "DROPPED_PER_COMMIT_MAX": 10, "DROP_RULES_MAX": 5},
     clients=replace(PROFILES["repairs"].clients, follows=0.7, mass_cancellers=1),
 )
-PROFILES["restarts"] = (
-    replace(  # jobs restart few ids, while those that run under them fail, stall and are cancelled
-        PROFILES["uniques"],
-        name="restarts",
-        clients=replace(
-            PROFILES["uniques"].clients, uniques=0.0, restarts=0.8, names=3, workers=4, cancellers=1
-        ),
-    )
+PROFILES["restarts"] = replace(  # jobs restart few ids, while those that run under them fail and stall
+    PROFILES["uniques"],
+    name="restarts",
+    clients=replace(PROFILES["uniques"].clients, uniques=0.0, restarts=0.8, names=3, workers=4, cancellers=1),
 )
