@@ -31,6 +31,7 @@ CODE := hatch_build.py layers functions infra pipeline simulation bench demo doc
 JAVA := $(if $(JAVA_HOME),"$(JAVA_HOME)/bin/java",java)
 
 CDK := node_modules/.bin/cdk
+PAGE := dashboard/node_modules/.ready
 
 export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := .venv
@@ -43,7 +44,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 export AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED := true
 
-.PHONY: help setup check-tools check-node check-java docs demo unit check test lint types format soak bench lock release layers synth bootstrap deploy smoke clean
+.PHONY: help setup check-tools check-node check-java docs dashboard demo unit check test lint types format soak bench lock release layers synth bootstrap deploy smoke clean
 
 help: ## Show this list
 	@echo "osqueue: make <target>"
@@ -110,7 +111,7 @@ unit: setup ## Run the unit tests: about half a minute, no Java, no Node.js (ARG
 check: lint ## Run style, types, and the unit, contract and simulation tests: a few minutes, no Java, no Node.js
 	@$(MAKE) --no-print-directory -j 2 types unit TESTS="tests/contract tests/simulation tests/unit"
 
-test: check-node check-java $(CDK) lint ## Run everything, as continuous integration does: style, types, all tests
+test: check-node check-java $(CDK) $(PAGE) lint ## Run everything, as continuous integration does: style, types, all tests
 	@$(MAKE) --no-print-directory -j 2 types unit TESTS=tests
 
 lint: setup ## Check style, banned names and formatting
@@ -130,6 +131,9 @@ docs: setup ## Write openapi.json and the parts of docs/ anew that are made from
 	@$(RUN) -m osqueue.server.openapi > openapi.json
 	@$(RUN) -m docs.generate
 
+dashboard: check-node $(PAGE) ## Check the types of the dashboard's page and build it anew, into the library
+	@cd dashboard && npm run --silent types && npm run --silent build
+
 soak: setup ## Run the simulator for SECONDS (60), from SEED if given
 	@$(RUN) -m simulation soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
@@ -143,6 +147,11 @@ $(CDK): package.json package-lock.json
 	@$(MAKE) --no-print-directory check-node
 	@npm ci --silent --no-audit --no-fund
 	@touch $(CDK)
+
+$(PAGE): dashboard/package.json dashboard/package-lock.json
+	@$(MAKE) --no-print-directory check-node
+	@cd dashboard && npm ci --silent --no-audit --no-fund
+	@touch $(PAGE)
 
 release: setup ## Build the sdist and the wheel, and try them in clean environments with each extra; uploads nothing
 	@$(RUN) -m infra.release
@@ -163,5 +172,5 @@ smoke: setup ## Run one job through the deployed API of ENV (dev): enqueue, clai
 	@$(RUN) -m infra.smoke $(if $(ADDRESS),--address "$(ADDRESS)",--env $(ENV)) $(ARGS)
 
 clean: ## Remove everything that set-up and the tools made
-	@rm -rf .venv .venv-tools .venv-peer node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	@rm -rf .venv .venv-tools .venv-peer node_modules dashboard/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

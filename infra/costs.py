@@ -16,23 +16,12 @@ from typing import Any
 
 from msgspec import Struct
 
-MILLION = 1_000_000
+from osqueue.stores.prices import MILLION, STANDARD, S3Prices
+
 HOURS_A_MONTH = 730
 MINUTES_A_MONTH = HOURS_A_MONTH * 60
 
 
-class S3Prices(Struct, frozen=True):
-    """Dollars a million requests, and a gigabyte a month."""
-
-    name: str
-    put: float  # also LIST
-    get: float
-    gigabyte_month: float
-    gigabyte_written: float = 0.0
-    gigabyte_read: float = 0.0
-
-
-STANDARD = S3Prices("S3 Standard", put=5.0, get=0.4, gigabyte_month=0.023)
 # For comparison only: directory buckets list in no order, and the store refuses them.
 EXPRESS = S3Prices(
     "S3 Express One Zone",

@@ -31,7 +31,7 @@ UNZIPPED_BYTES_MAX = 30 * MB  # what a cold start has to map; Lambda itself take
 
 # What people and tests use, no function and no job. Nothing else in the library imports these:
 # tests/unit/test_architecture.py.
-TOOLS = ("cli", "devstack", "testing", "__main__.py", "pytest_plugin.py")
+TOOLS = ("asgi", "cli", "devstack", "testing", "__main__.py", "pytest_plugin.py")
 LEFT_OUT = (*TOOLS, "pipeline", "spark")
 # Notes of the installer. They tell how and where something was installed, so they are not the same everywhere.
 NOTES = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")

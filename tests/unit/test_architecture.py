@@ -55,7 +55,7 @@ MAY_KNOW: dict[str, tuple[str, ...]] = {
     "pytest_plugin": ("testing",),
     "server": (*THINGS, "events", "maintenance", "operations", "contract", "queue"),
     "aws_lambda": (*THINGS, "events", "contract", "server"),
-    "asgi": (*THINGS, "events", "contract", "queue", "election", "server"),
+    "asgi": (*THINGS, "events", "contract", "client", "queue", "election", "server"),
     "devstack": ("stores", "contract"),
     "pipeline": THINGS,
     "spark": (*THINGS, "bulk", "pipeline"),

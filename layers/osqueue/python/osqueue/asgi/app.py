@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
+from typing import Protocol
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from ..contract.error_codes import Malformed, TooLarge, fault_of
@@ -26,41 +27,64 @@ from ..errors import OsqueueError
 from ..server.app import ApiRequest, ApiResponse, failure
 from ..server.async_app import AsyncApi
 from ..server.reading import Pairs, pairs_of
+from .dashboard import Dashboard
 from .log import AccessLog
 from .metrics import ServerMetrics
 from .origin import check_origin, header
+from .overview import Answers, Overview
 from .readiness import Readiness
 from .tokens import Identity, TokenFile
 
 WATCH_SECONDS = 0.2  # after which a request is one whose caller may hang up
-ANYBODY = Identity()
 OPEN_PATHS = {BY_NAME[name].path for name in OPEN}
+
+
+class ServedApi(Answers, Protocol):
+    """An API that is served: ``AsyncApi``, or one elsewhere (``ApiProxy``)."""
+
+    def end_waits(self) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 class ApiEndpoint:
     """What answers requests of the API."""
 
     def __init__(
-        self, api: AsyncApi, tokens: TokenFile | None, log: AccessLog, local_only: bool = False
+        self,
+        api: ServedApi,
+        tokens: TokenFile | None,
+        log: AccessLog,
+        local_only: bool = False,
+        read_only: bool = False,
     ) -> None:
         self.api = api
         self.tokens = tokens
         self.log = log
         self.local_only = local_only  # is it for this machine alone?
-        self.metrics = ServerMetrics(api)
+        self.metrics = (
+            ServerMetrics(api) if isinstance(api, AsyncApi) else None
+        )  # an API elsewhere has its own
+        self.anybody = Identity(read_only=read_only)
+
+    def caller(self, scope: Scope) -> Identity:
+        """Who sent a request. Raises Forbidden, Unauthorized."""
+        check_origin(scope, self.local_only)
+        if self.tokens is None or scope["path"] in OPEN_PATHS:
+            return self.anybody
+        found = self.tokens.caller(header(scope, b"authorization"))
+        return Identity(found.token, self.anybody.read_only)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        with self.metrics.open_request():
+        with nullcontext() if self.metrics is None else self.metrics.open_request():
             await self._answer(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = self.api.machine.monotonic()
-        caller = ANYBODY
+        caller = self.anybody
         try:
-            check_origin(scope, self.local_only)
-            if scope["path"] not in OPEN_PATHS:
-                caller = self.caller(scope)  # before the body is read
+            caller = self.caller(scope)  # before the body is read
             body = await _body_of(scope, receive)
             path = scope["raw_path"].decode("latin-1")
             request = ApiRequest(scope["method"], path, _query_of(scope), body, permit=caller.permit)
@@ -73,16 +97,13 @@ class ApiEndpoint:
         await _send(send, response)
         seconds = self.api.machine.monotonic() - began
         self.log.request(scope, caller, response, seconds)
-        self.metrics.request(response, seconds)
-
-    def caller(self, scope: Scope) -> Identity:
-        """Who sent a request. Raises Unauthorized."""
-        return ANYBODY if self.tokens is None else self.tokens.caller(header(scope, b"authorization"))
+        if self.metrics is not None:
+            self.metrics.request(response, seconds)
 
     async def tell_metrics(self, request: Request) -> Response:
         """Answer Prometheus, who may look at all queues."""
+        assert self.metrics is not None
         try:
-            check_origin(request.scope, self.local_only)
             self.caller(request.scope).permit(BY_NAME["list_queues"], "")
         except OsqueueError as error:
             refused = failure(fault_of(error))
@@ -94,7 +115,7 @@ class HungUp(Exception):
     """The caller is not there any more."""
 
 
-async def _while_there(api: AsyncApi, request: ApiRequest, receive: Receive) -> ApiResponse:
+async def _while_there(api: ServedApi, request: ApiRequest, receive: Receive) -> ApiResponse:
     """The answer. Raises HungUp where the caller does not wait for it."""
     task = asyncio.current_task()
     assert task is not None
@@ -165,26 +186,41 @@ async def _send(send: Send, response: ApiResponse) -> None:
 
 
 class ServerApp:
-    """The application, and what its process does beside it."""
+    """The application, and what its process does beside it.
+
+    ``overview`` is what the dashboard shows; without one there is no dashboard. ``place`` tells people what they see.
+    """
 
     def __init__(
-        self, api: AsyncApi, tokens: TokenFile | None, log: AccessLog, local_only: bool = False
+        self,
+        api: ServedApi,
+        tokens: TokenFile | None,
+        log: AccessLog,
+        local_only: bool = False,
+        read_only: bool = False,
+        overview: Overview | None = None,
+        place: str = "",
     ) -> None:
         self.api = api
-        self.readiness = Readiness(api.store, api.machine)
-        endpoint = ApiEndpoint(api, tokens, log, local_only)
+        self.overview = overview
+        self.readiness = Readiness(api.store, api.machine) if isinstance(api, AsyncApi) else None
+        endpoint = ApiEndpoint(api, tokens, log, local_only, read_only)
+        routes: list[BaseRoute] = [Route("/readyz", self._ready)]
+        if endpoint.metrics is not None:
+            routes.append(Route("/metrics", endpoint.tell_metrics))
+        if overview is not None:
+            routes += Dashboard(overview, endpoint.caller, place).routes()
         self.asgi = Starlette(
-            routes=[
-                Route("/readyz", self._ready),
-                Route("/metrics", endpoint.tell_metrics),
-                Mount("/", app=endpoint),
-            ],
+            routes=[*routes, Mount("/", app=endpoint)],
             lifespan=self._lifespan,
         )
 
     def drain(self) -> None:
         """The process is to end: it is not ready any more, and nobody waits."""
-        self.readiness.draining = True
+        if self.readiness is not None:
+            self.readiness.draining = True
+        if self.overview is not None:
+            self.overview.close()
         self.api.end_waits()
 
     @asynccontextmanager
@@ -193,5 +229,6 @@ class ServerApp:
         await self.api.close()
 
     async def _ready(self, request: Request) -> Response:
-        status, told = await self.readiness.look()
+        told: dict[str, str]
+        status, told = (200, {"status": "ok"}) if self.readiness is None else await self.readiness.look()
         return Response(msgspec.json.encode(told), status, media_type="application/json")

@@ -21,6 +21,7 @@ from typing import Any
 import uvicorn
 from msgspec import Struct
 
+from ..client.transports.address import open_transport
 from ..clock import MACHINE
 from ..commit.driver import BlockingDriver
 from ..election.upkeep import ReapRow, election_of, keep_up, one_pass
@@ -32,8 +33,11 @@ from ..server.async_app import AsyncApi
 from ..stores.address import open_store
 from ..stores.counting import CountingStore
 from .app import ServerApp
+from .heads import HeadMemory, RecentHeads
 from .log import AccessLog
 from .origin import is_local
+from .overview import Overview
+from .proxy import ApiProxy
 from .tokens import TokenFile
 
 THREADS = 64  # for requests to stores whose clients block
@@ -56,6 +60,7 @@ class ServeOptions(Struct, frozen=True):
     client_ca: str | None = None  # clients have to show a certificate of this authority
     drain_s: float = 30.0
     upkeep: bool = True
+    read_only: bool = False
 
 
 def check(options: ServeOptions) -> None:
@@ -104,8 +109,43 @@ def serve(
     """Serve a store on this socket until a signal comes. Raises Rejected."""
     tokens = None if options.tokens is None else TokenFile(options.tokens)
     local_only = tokens is None and is_local(options.host)
-    app = ServerApp(AsyncApi(store, sinks=sinks), tokens, AccessLog(), local_only)
+    app = app_over(store, options, tokens, local_only, sinks)
     _Server(_config_of(options, app), app).run(sockets=[listening])
+
+
+def app_over(
+    store: CountingStore,
+    options: ServeOptions,
+    tokens: TokenFile | None,
+    local_only: bool,
+    sinks: tuple[Sink, ...] = (),
+) -> ServerApp:
+    """The API of a store with its dashboard."""
+    memory = HeadMemory(store)
+    view = AsyncApi(RecentHeads(memory, memory))
+    billed = options.store.startswith("s3:")
+    overview = Overview(view, memory, lambda: store.requests, billed)
+    api = AsyncApi(memory, sinks=sinks)
+    return ServerApp(
+        api, tokens, AccessLog(), local_only, options.read_only, overview, place_of(options.store)
+    )
+
+
+def serve_proxy(options: ServeOptions, listening: socket.socket) -> None:
+    """Serve the dashboard of an API elsewhere until a signal comes. Raises Rejected."""
+    transport = open_transport(options.store)
+    api = ApiProxy(transport)
+    overview = Overview(api, None, lambda: transport.requests, billed=False)
+    api.on_change = overview.hurry
+    app = ServerApp(
+        api, None, AccessLog(), is_local(options.host), options.read_only, overview, place_of(options.store)
+    )
+    _Server(_config_of(options, app), app).run(sockets=[listening])
+
+
+def place_of(address: str) -> str:
+    """An address as people are shown it: without options."""
+    return address.partition("?")[0]
 
 
 def _config_of(options: ServeOptions, app: ServerApp) -> uvicorn.Config:

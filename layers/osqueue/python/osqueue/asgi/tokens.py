@@ -57,14 +57,26 @@ class Identity(Struct, frozen=True):
     """Who sent a request. ``token`` is None where nobody has to say."""
 
     token: Token | None = None
+    read_only: bool = False  # nobody changes anything here
 
     @property
     def name(self) -> str | None:
         """For the log."""
         return None if self.token is None else self.token.name
 
+    def may(self, route: Route) -> bool:
+        """Whether an operation is allowed at all, of the queues that the token covers."""
+        if self.read_only and not may(Role.READ, route):
+            return False
+        return self.token is None or any(may(role, route) for role in self.token.roles)
+
     def permit(self, route: Route, queue: str) -> None:
-        """Raises Forbidden for what the token's roles or queues do not cover."""
+        """Raises Forbidden for what the token's roles or queues do not cover, or what changes anything."""
+        if self.read_only and not may(Role.READ, route):
+            raise Forbidden(
+                f"{route.name}: nothing can be changed here: this server was started with --read-only.",
+                permanent=True,
+            )
         token = self.token
         if token is None or route.name in OPEN:
             return

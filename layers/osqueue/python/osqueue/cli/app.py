@@ -38,6 +38,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Workers": {"worker": "Run the handlers of a queue object in a module of yours."},
     "Server": {
         "serve": "The HTTP API from a server of your own.",
+        "dashboard": "A page about the queues, on this machine.",
         "token": "Make a token for callers of 'osqueue serve'.",
     },
     "Local stack": {"dev": "The HTTP API and its Lambda functions, on this machine."},

@@ -68,6 +68,7 @@ class ServeCommand(StoreCommand):
 @click.option(
     "--no-upkeep", is_flag=True, help="Leave upkeep to somebody else, such as 'osqueue reap --every 60'."
 )
+@click.option("--read-only", is_flag=True, help="Refuse everything but reads, whoever asks.")
 @click.option(
     "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="What to log."
 )
@@ -153,6 +154,6 @@ def _serve(
 
 def _say(output: Output, url: str, options: ServeOptions) -> None:
     if output.tables:
-        output.text(f"osqueue serve: {url} over {options.store}. Ctrl-C ends it.")
+        output.text(f"osqueue serve: {url} over {options.store}, a dashboard at /. Ctrl-C ends it.")
     else:
         output.document({"url": url, "store": options.store, "process": os.getpid()})

@@ -1,0 +1,472 @@
+// One queue: how it goes, and its tabs.
+
+import type { JSX } from "preact";
+import { useMemo } from "preact/hooks";
+import { call, queuePath } from "./api";
+import { Chart } from "./chart";
+import { Dead } from "./dead";
+import { count, duration, percentile, plural, rate, short, unix } from "./format";
+import { JobPage } from "./job";
+import { Jobs } from "./jobs";
+import { linkTo, state, useAsked, useClock, useLive, type Place } from "./live";
+import { oldest, waiting, worries } from "./queues";
+import { Schedules } from "./schedules";
+import { Settings } from "./settings";
+import type { Detail, Job, LimitUse, Sample } from "./types";
+import { Ago, Bar, done, Empty, Figure, Section, useQuestion, type Question } from "./ui";
+
+const RECENT_S = 3_600;
+const RECENT_JOBS = 1_000;
+const RECENT_MS = 300_000; // between two looks into the archive
+
+const TABS: [string, string][] = [
+  ["now", "Now"],
+  ["jobs", "Jobs"],
+  ["dead", "Dead letters"],
+  ["schedules", "Schedules"],
+  ["settings", "Settings"],
+];
+
+export function QueuePage({ queue, place }: { queue: string; place: Place }): JSX.Element {
+  const live = useLive();
+  const row = live.rows.get(queue);
+  const detail = live.detail?.queue === queue ? live.detail : null;
+  const [dialog, ask] = useQuestion();
+  const missing = live.listed && live.names !== null && !live.names.includes(queue);
+  const paused = detail?.stats.paused ?? row?.paused ?? false;
+  const failed = detail?.stats.failed ?? row?.failed ?? 0;
+
+  const steer = (wish: Record<string, unknown>, said: string): void => {
+    void done(state.change(queue, wish), said);
+  };
+  const tab = place.job ? "jobs" : place.tab;
+  return (
+    <main>
+      <header class="queue">
+        <h1>
+          {queue}
+          {paused && <span class="mark paused">paused</span>}
+        </h1>
+        <div class="buttons">
+          {live.may("configure") &&
+            (paused ? (
+              <button type="button" class="primary" onClick={() => steer({ paused: false }, `${queue} goes on.`)}>
+                Resume
+              </button>
+            ) : (
+              <button type="button" onClick={() => steer({ paused: true }, `${queue} is paused. Running jobs finish.`)}>
+                Pause
+              </button>
+            ))}
+          {live.may("cancel_many") && (
+            <button type="button" onClick={() => void cancelAll(queue, ask)}>
+              Cancel waiting…
+            </button>
+          )}
+        </div>
+      </header>
+      <nav class="tabs" aria-label={`Pages of ${queue}`}>
+        {TABS.map(([name, text]) => (
+          <a key={name} href={linkTo(queue, name === "now" ? "" : name)} aria-current={tab === name ? "page" : undefined}>
+            {text}
+            {name === "dead" && failed > 0 && <span class="badge">{short(failed)}</span>}
+          </a>
+        ))}
+      </nav>
+      {missing ? (
+        <Empty>There is no queue {queue} here.</Empty>
+      ) : place.job !== null ? (
+        <JobPage key={place.job} queue={queue} id={place.job} />
+      ) : tab === "jobs" ? (
+        <Jobs queue={queue} place={place} />
+      ) : tab === "dead" ? (
+        <Dead queue={queue} />
+      ) : tab === "schedules" ? (
+        <Schedules queue={queue} detail={detail} />
+      ) : tab === "settings" ? (
+        <Settings queue={queue} detail={detail} />
+      ) : (
+        <Now queue={queue} detail={detail} />
+      )}
+      {dialog}
+    </main>
+  );
+}
+
+async function cancelAll(queue: string, ask: (question: Question) => void): Promise<void> {
+  interface Cancelled {
+    cancelled: number;
+    asked: number;
+    waiting: number;
+  }
+  const run = (dry: boolean): Promise<Cancelled> =>
+    call("POST", queuePath(queue, "/cancel"), { body: { dry_run: dry, enqueued_before: until } });
+  const until = Date.now() / 1000;
+  try {
+    const found = await run(true);
+    const jobs = found.cancelled + found.waiting;
+    if (jobs + found.asked === 0) {
+      state.toast(`Nothing waits in ${queue}, and nothing runs.`);
+      return;
+    }
+    ask({
+      title: `Cancel what waits in ${queue}?`,
+      text: (
+        <p>
+          {found.waiting ? "Up to " : ""}
+          {plural(jobs, "job")} will be cancelled for good
+          {found.asked ? `, and the workers of ${plural(found.asked, "running job")} are asked to stop` : ""}. Jobs that
+          are enqueued from now on stay.
+        </p>
+      ),
+      verb: `Cancel ${plural(jobs + found.asked, "job")}`,
+      danger: true,
+      act: async () => {
+        const did = await run(false);
+        return `${plural(did.cancelled + did.waiting, "job")} cancelled, ${count(did.asked)} asked to stop.`;
+      },
+    });
+  } catch (error) {
+    state.toast(error instanceof Error ? error.message : String(error), true);
+  }
+}
+
+// ── Now ──────────────────────────────────────────────────────────────────────
+function perSecond(samples: Sample[], at: number): (number | null)[] {
+  return samples.map((each, i) => {
+    const before = samples[i - 1];
+    return before ? Math.max(0, (each[at]! - before[at]!) / Math.max(each[0] - before[0], 0.5)) : null;
+  });
+}
+
+function Now({ queue, detail }: { queue: string; detail: Detail | null }): JSX.Element {
+  const live = useLive();
+  const now = useClock();
+  const row = live.rows.get(queue);
+  const samples = detail?.samples ?? [];
+  const times = samples.map((each) => each[0]);
+  const flow = useMemo(
+    () => [times, perSecond(samples, 4), perSecond(samples, 5), perSecond(samples, 6)],
+    [detail],
+  );
+  const depth = useMemo(() => [times, samples.map((each) => each[1]), samples.map((each) => each[2])], [detail]);
+  if (!row) return <p class="empty">Reading {queue}…</p>;
+  const said = worries(row, now);
+  const dead = row.failed ?? 0;
+  return (
+    <>
+      {said.length > 0 && (
+        <ul class="worries" aria-label="What needs attention">
+          {said.map((each) => (
+            <li key={each}>{each}</li>
+          ))}
+        </ul>
+      )}
+      <dl class="figures">
+        <Figure
+          name="Waiting"
+          value={short(waiting(row))}
+          note={waiting(row) !== (row.queued ?? 0) ? `${short(row.queued)} claimable` : null}
+        />
+        <Figure name="Oldest" value={duration(oldest(row, now))} />
+        <Figure name="Running" value={short(row.processing)} note={row.max_running ? `of ${short(row.max_running)}` : null} />
+        <Figure name="In" value={rate(row.rates?.in)} />
+        <Figure name="Completed" value={rate(row.rates?.out)} />
+        <Figure name="Dead letters" value={short(dead)} bad={dead > 0} />
+      </dl>
+      <div class="charts">
+        <Chart
+          label="Throughput"
+          lines={[
+            { name: "in", colour: "--second" },
+            { name: "completed", colour: "--accent", fill: true },
+            { name: "failed", colour: "--bad" },
+          ]}
+          data={flow}
+          format={(n) => (n >= 10 ? short(Math.round(n)) : n.toFixed(n % 1 ? 1 : 0)) + "/s"}
+        />
+        <Chart
+          label="Depth"
+          lines={[
+            { name: "waiting", colour: "--accent", fill: true },
+            { name: "running", colour: "--second" },
+          ]}
+          data={depth}
+          format={(n) => short(Math.round(n))}
+        />
+      </div>
+      <div class="columns">
+        <Times queue={queue} />
+        <Limits detail={detail} />
+        <Workers queue={queue} detail={detail} />
+        <Groups queue={queue} detail={detail} />
+        <Insides detail={detail} />
+      </div>
+    </>
+  );
+}
+
+/** How long jobs waited and ran that finished within the last hour, by the archive and what the queue still knows. */
+function Times({ queue }: { queue: string }): JSX.Element {
+  const asked = useAsked(
+    async () => {
+      const since = Math.floor(Date.now() / 1000 - RECENT_S);
+      const page = await call<{ jobs: Job[] }>("GET", queuePath(queue, "/history"), {
+        query: { since, limit: RECENT_JOBS },
+      });
+      if (page.jobs.length) return page.jobs;
+      const known = await call<{ jobs: Job[] }>("GET", queuePath(queue, "/jobs"), {
+        query: { state: "completed", limit: 200 },
+      });
+      return known.jobs.filter((job) => job.finished_at && unix(job.finished_at) >= since);
+    },
+    queue,
+    RECENT_MS,
+  );
+  const waits: number[] = [];
+  const runs: number[] = [];
+  for (const job of asked.value ?? []) {
+    const first = job.attempts[0];
+    const last = job.attempts.at(-1);
+    if (!first || !last) continue;
+    const ready = Math.max(unix(job.enqueued_at), job.due_at ? unix(job.due_at) : 0);
+    if (first.run === 1) waits.push(Math.max(0, unix(first.started_at) - ready));
+    runs.push(Math.max(0, unix(last.ended_at) - unix(last.started_at)));
+  }
+  waits.sort((a, b) => a - b);
+  runs.sort((a, b) => a - b);
+  return (
+    <Section title="How long" aside={runs.length ? `last hour, ${plural(runs.length, "job")}` : "last hour"}>
+      {runs.length === 0 ? (
+        <Empty>{asked.error ? asked.error.message : asked.value ? "Nothing finished in the last hour." : "Reading…"}</Empty>
+      ) : (
+        <table class="plain">
+          <thead>
+            <tr>
+              <td />
+              <th class="number">half</th>
+              <th class="number">95%</th>
+              <th class="number">99%</th>
+              <th class="number">longest</th>
+            </tr>
+          </thead>
+          <tbody>
+            {(
+              [
+                ["waited", waits],
+                ["ran", runs],
+              ] as const
+            ).map(([name, values]) => (
+              <tr key={name}>
+                <th scope="row">{name}</th>
+                {[0.5, 0.95, 0.99, 1].map((p) => (
+                  <td key={p} class="number">
+                    {duration(percentile(values, p))}
+                  </td>
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+    </Section>
+  );
+}
+
+function Limits({ detail }: { detail: Detail | null }): JSX.Element {
+  const flow = detail?.flow;
+  const kinds = Object.entries(flow?.kinds ?? {});
+  const rows: [string, LimitUse][] = flow ? [["the queue", flow], ...kinds.map(([kind, use]): [string, LimitUse] => [kind || "without a kind", use])] : [];
+  return (
+    <Section title="Limits and kinds" name="wide">
+      {!flow ? (
+        <Empty>Reading…</Empty>
+      ) : (
+        <table class="plain">
+          <thead>
+            <tr>
+              <th>Of</th>
+              <th class="number">Running</th>
+              <th>Used</th>
+              <th class="number">May start now</th>
+            </tr>
+          </thead>
+          <tbody>
+            {rows.map(([name, use]) => (
+              <tr key={name}>
+                <th scope="row">
+                  {name}
+                  {use.paused && <span class="mark paused">paused</span>}
+                </th>
+                <td class="number">
+                  {count(use.running)}
+                  {use.max_running ? <span class="dim"> of {count(use.max_running)}</span> : null}
+                </td>
+                <td class="meter">
+                  {use.max_running ? (
+                    <Bar used={use.running} of={use.max_running} label={`Running of ${name}`} />
+                  ) : (
+                    <span class="dim">no limit</span>
+                  )}
+                </td>
+                <td class="number">
+                  {use.rate ? (
+                    <>
+                      {count(use.rate.left)}{" "}
+                      <span class="dim">
+                        of {count(use.rate.starts)}/{duration(use.rate.period)}
+                      </span>
+                    </>
+                  ) : (
+                    <span class="dim">any</span>
+                  )}
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+      {flow?.limiter && (
+        <p class="dim">
+          Shares the pacer {flow.limiter.name}
+          {flow.limiter.missing ? ", which is not there: nothing starts." : `; ${plural(flow.limiter.lent, "slot")} lent.`}
+        </p>
+      )}
+    </Section>
+  );
+}
+
+function Workers({ queue, detail }: { queue: string; detail: Detail | null }): JSX.Element {
+  const jobs = detail?.running?.jobs ?? [];
+  const workers = new Map<string, Job[]>();
+  for (const job of jobs) workers.set(job.worker ?? "?", [...(workers.get(job.worker ?? "?") ?? []), job]);
+  const first = (list: Job[], of: (job: Job) => string | null | undefined): string | null =>
+    list.map(of).filter((each): each is string => !!each).sort()[0] ?? null;
+  const last = (list: Job[], of: (job: Job) => string | null | undefined): string | null =>
+    list.map(of).filter((each): each is string => !!each).sort().at(-1) ?? null;
+  return (
+    <Section title="Workers" aside={workers.size ? `${plural(workers.size, "worker")} with jobs` : null} name="wide">
+      {workers.size === 0 ? (
+        <Empty>{detail?.running ? "Nobody holds a job." : "Reading…"}</Empty>
+      ) : (
+        <table class="plain">
+          <thead>
+            <tr>
+              <th>Worker</th>
+              <th class="number">Holds</th>
+              <th class="number">Longest</th>
+              <th class="number">Last sign of life</th>
+            </tr>
+          </thead>
+          <tbody>
+            {[...workers].map(([name, held]) => (
+              <tr key={name}>
+                <th scope="row" class="break">
+                  <a href={`${linkTo(queue, "jobs")}?state=processing&worker=${encodeURIComponent(name)}`}>{name}</a>
+                </th>
+                <td class="number">{count(held.length)}</td>
+                <td class="number">
+                  <Ago at={first(held, (job) => job.started_at)} />
+                </td>
+                <td class="number">
+                  <Ago at={last(held, (job) => job.heartbeat_at ?? job.started_at)} />
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+      {detail?.running?.cursor && <p class="dim">Of the first {plural(jobs.length, "running job")}.</p>}
+    </Section>
+  );
+}
+
+function Groups({ queue, detail }: { queue: string; detail: Detail | null }): JSX.Element | null {
+  const live = useLive();
+  const groups = detail?.groups?.groups ?? [];
+  if (groups.length === 0) return null;
+  const steer = (group: string, paused: boolean): void => {
+    void done(
+      state.change(queue, { groups: { [group]: { paused } } }),
+      paused ? `Group ${group} waits.` : `Group ${group} goes on.`,
+    );
+  };
+  return (
+    <Section title="Groups" aside="that run, or that something holds" name="wide">
+      <table class="plain">
+        <thead>
+          <tr>
+            <th>Group</th>
+            <th>State</th>
+            <th class="number">Running</th>
+            <th class="number">Waiting</th>
+            {live.may("configure") && (
+              <th>
+                <span class="hidden">Change</span>
+              </th>
+            )}
+          </tr>
+        </thead>
+        <tbody>
+          {groups.slice(0, 30).map((each) => (
+            <tr key={each.group}>
+              <th scope="row" class="break">
+                {each.group}
+              </th>
+              <td>
+                <span class={`mark ${each.state}`}>{each.state.replace("_", " ")}</span>
+                {each.why && <span class="under break">{each.why}</span>}
+              </td>
+              <td class="number">{count(each.running)}</td>
+              <td class="number">{count(each.waiting)}</td>
+              {live.may("configure") && (
+                <td class="number">
+                  {each.state === "paused" || each.state === "stopped" ? (
+                    <button type="button" class="small" onClick={() => steer(each.group, false)}>
+                      Resume
+                    </button>
+                  ) : (
+                    <button type="button" class="small" onClick={() => steer(each.group, true)}>
+                      Pause
+                    </button>
+                  )}
+                </td>
+              )}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </Section>
+  );
+}
+
+function Insides({ detail }: { detail: Detail | null }): JSX.Element | null {
+  if (!detail) return null;
+  const { stats } = detail;
+  const full = Object.entries(stats.budgets).filter(([, share]) => share >= 0.1);
+  return (
+    <Section title="Inside" aside={plural(stats.shards, "shard")}>
+      <dl class="facts">
+        <dt>Head</dt>
+        <dd>{`${(stats.head_bytes / 1000).toFixed(1)} kB`}</dd>
+        <dt>Commits</dt>
+        <dd>{count(stats.commits)}</dd>
+        {(["enqueued", "completed", "retried", "stalled", "cancelled", "redriven", "archived"] as const).map((name) => (
+          <FactOf key={name} name={name} value={stats.counters[name]} />
+        ))}
+        {full.map(([name, share]) => (
+          <FactOf key={name} name={`room for ${name.replaceAll("_", " ")}`} text={`${Math.round(share * 100)}% used`} />
+        ))}
+      </dl>
+    </Section>
+  );
+}
+
+function FactOf({ name, value, text }: { name: string; value?: number | undefined; text?: string }): JSX.Element {
+  return (
+    <>
+      <dt class="capital">{name}</dt>
+      <dd>{text ?? count(value ?? 0)}</dd>
+    </>
+  );
+}

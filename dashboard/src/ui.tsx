@@ -1,0 +1,217 @@
+// The parts that pages are made of.
+
+import type { ComponentChildren, JSX } from "preact";
+import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { ago, count, moment } from "./format";
+import { state, useClock, useLive } from "./live";
+
+export function Ago({ at }: { at: string | number | null | undefined }): JSX.Element {
+  const now = useClock();
+  if (at == null) return <span class="dim">–</span>;
+  const told = moment(at);
+  return (
+    <time dateTime={typeof at === "string" ? at : new Date(at * 1000).toISOString()} title={told}>
+      {ago(at, now)}
+    </time>
+  );
+}
+
+const WORDS: Record<string, string> = {
+  queued: "waiting",
+  scheduled: "scheduled",
+  processing: "running",
+  failing: "retrying",
+  completed: "completed",
+  failed: "dead",
+  cancelled: "cancelled",
+};
+
+export const stateWord = (name: string): string => WORDS[name] ?? name;
+
+export function StateMark({ name }: { name: string }): JSX.Element {
+  return <span class={`mark ${name}`}>{stateWord(name)}</span>;
+}
+
+/** A line of a few points; says nothing to those who do not see it, because the numbers stand beside it. */
+export function Spark({ points, width = 96, height = 24 }: { points: number[]; width?: number; height?: number }): JSX.Element {
+  if (points.length < 2) return <svg class="spark" width={width} height={height} aria-hidden="true" />;
+  const most = Math.max(...points, 1);
+  const x = (i: number): number => (i / (points.length - 1)) * (width - 2) + 1;
+  const y = (n: number): number => height - 2 - (n / most) * (height - 4);
+  const line = points.map((n, i) => `${x(i).toFixed(1)},${y(n).toFixed(1)}`).join(" ");
+  return (
+    <svg class="spark" width={width} height={height} viewBox={`0 0 ${width} ${height}`} aria-hidden="true">
+      <polygon points={`1,${height - 1} ${line} ${width - 1},${height - 1}`} />
+      <polyline points={line} />
+    </svg>
+  );
+}
+
+export function Bar({ used, of, label }: { used: number; of: number; label: string }): JSX.Element {
+  const share = of > 0 ? Math.min(1, used / of) : 0;
+  return (
+    <div
+      class={`bar ${share >= 1 ? "full" : ""}`}
+      role="meter"
+      aria-label={label}
+      aria-valuenow={used}
+      aria-valuemin={0}
+      aria-valuemax={of}
+      aria-valuetext={`${count(used)} of ${count(of)}`}
+    >
+      <span style={{ width: `${share * 100}%` }} />
+    </div>
+  );
+}
+
+export function Figure({
+  name,
+  value,
+  note,
+  bad,
+}: {
+  name: string;
+  value: string;
+  note?: ComponentChildren;
+  bad?: boolean;
+}): JSX.Element {
+  return (
+    <div class={`figure ${bad ? "bad" : ""}`}>
+      <dt>{name}</dt>
+      <dd>
+        <strong>{value}</strong>
+        {note != null && <span class="note">{note}</span>}
+      </dd>
+    </div>
+  );
+}
+
+export function Section({
+  title,
+  aside,
+  children,
+  name,
+}: {
+  title: string;
+  aside?: ComponentChildren;
+  children: ComponentChildren;
+  name?: string;
+}): JSX.Element {
+  const id = useId();
+  return (
+    <section class={`card ${name ?? ""}`} aria-labelledby={id}>
+      <header>
+        <h2 id={id}>{title}</h2>
+        {aside != null && <div class="aside">{aside}</div>}
+      </header>
+      {children}
+    </section>
+  );
+}
+
+export function Empty({ children }: { children: ComponentChildren }): JSX.Element {
+  return <p class="empty">{children}</p>;
+}
+
+export function Trouble({ text }: { text: string }): JSX.Element {
+  return (
+    <p class="trouble" role="alert">
+      {text}
+    </p>
+  );
+}
+
+// ── Confirmations ────────────────────────────────────────────────────────────
+export interface Question {
+  title: string;
+  text: ComponentChildren;
+  verb: string; // what the button says, with the number
+  danger?: boolean;
+  act: (progress: (text: string) => void) => Promise<string>; // answers what was done
+}
+
+/** A dialog that asks before something is done, shows how it goes, and says what was done. */
+export function Confirm({ question, close }: { question: Question; close: () => void }): JSX.Element {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const [busy, setBusy] = useState(false);
+  const [progress, setProgress] = useState("");
+  const [error, setError] = useState("");
+  const id = useId();
+  useEffect(() => {
+    dialog.current?.showModal();
+  }, []);
+  const go = async (): Promise<void> => {
+    setBusy(true);
+    setError("");
+    try {
+      state.toast(await question.act(setProgress));
+      dialog.current?.close();
+    } catch (failure) {
+      setError(failure instanceof Error ? failure.message : String(failure));
+      setBusy(false);
+    }
+  };
+  return (
+    <dialog
+      ref={dialog}
+      aria-labelledby={id}
+      onClose={close}
+      onCancel={(event) => {
+        if (busy) event.preventDefault();
+      }}
+    >
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          void go();
+        }}
+      >
+        <h2 id={id}>{question.title}</h2>
+        <div class="said">{question.text}</div>
+        {progress && <p role="status">{progress}</p>}
+        {error && <Trouble text={error} />}
+        <div class="buttons">
+          <button type="button" disabled={busy} onClick={() => dialog.current?.close()}>
+            Leave it
+          </button>
+          <button type="submit" class={question.danger ? "danger" : "primary"} disabled={busy}>
+            {busy ? "Working…" : question.verb}
+          </button>
+        </div>
+      </form>
+    </dialog>
+  );
+}
+
+export function useQuestion(): [JSX.Element | null, (question: Question) => void] {
+  const [question, set] = useState<Question | null>(null);
+  return [question && <Confirm question={question} close={() => set(null)} />, set];
+}
+
+/** Do something at once, and say what was done or why it was not. */
+export async function done(act: Promise<unknown>, said: string): Promise<boolean> {
+  try {
+    await act;
+    state.toast(said);
+    return true;
+  } catch (error) {
+    state.toast(error instanceof Error ? error.message : String(error), true);
+    return false;
+  }
+}
+
+export function Toasts(): JSX.Element {
+  const live = useLive();
+  return (
+    <div class="toasts" role="status" aria-live="polite">
+      {live.toasts.map((each) => (
+        <div key={each.id} class={`toast ${each.bad ? "bad" : ""}`}>
+          <span>{each.text}</span>
+          <button type="button" class="quiet" aria-label="Dismiss" onClick={() => live.untoast(each.id)}>
+            ×
+          </button>
+        </div>
+      ))}
+    </div>
+  );
+}

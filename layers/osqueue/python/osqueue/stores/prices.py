@@ -1,0 +1,28 @@
+"""What S3 asks for requests and storage: list prices of us-east-1, in US dollars, as published in 2026."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+MILLION = 1_000_000
+
+
+class S3Prices(Struct, frozen=True):
+    """Dollars a million requests, and a gigabyte a month."""
+
+    name: str
+    put: float  # also LIST
+    get: float
+    gigabyte_month: float
+    gigabyte_written: float = 0.0
+    gigabyte_read: float = 0.0
+
+    def requests(self, counts: Mapping[str, float]) -> float:
+        """Dollars for requests by kind, as a ``CountingStore`` counts them. Deletions are free."""
+        dear = counts.get("put", 0) + counts.get("list", 0)
+        return (dear * self.put + counts.get("get", 0) * self.get) / MILLION
+
+
+STANDARD = S3Prices("S3 Standard", put=5.0, get=0.4, gigabyte_month=0.023)

@@ -1,0 +1,176 @@
+"""The page for everybody: on a phone, by keyboard, to a screen reader, in both themes, and with fewer rights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from osqueue.asgi.tokens import digest_of
+from tests.dashboard.conftest import MODULES, Opener, Served, served
+
+Pages = Callable[..., Page]
+PLACES = {  # with something that is there when the page is
+    "#/": "table.queues tbody tr",
+    "#/q/mail": ".chart canvas",
+    "#/q/mail/jobs": "table.jobs tbody tr",
+    "#/q/mail/job/order-42": ".timeline li",
+    "#/q/mail/dead": ".death",
+    "#/q/mail/schedules": "table tbody tr",
+    "#/q/mail/settings": ".settings input",
+}
+LONG = "a-name-without-any-place-to-break-it-that-is-as-long-as-somebody-may-choose"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def furnished(server: Served) -> None:
+    """Queues with something on every page, some of it long."""
+    queue = server.queue("mail")
+    queue.enqueue({"text": LONG * 9}, id="order-42", kind=LONG[:60], group=LONG, delay=600)
+    queue.enqueue_many([{"payload": n, "group": "g", "headers": {LONG[:40]: LONG * 3}} for n in range(5)])
+    queue.enqueue_many([{"payload": n, "kind": "mail"} for n in range(5)])
+    queue.claim(worker="w")[0].fail(LONG * 3, retry=False)
+    queue.claim(limit=2, worker=LONG)
+    queue.configure(max_running=10, rate=(100, 60))
+    queue.schedule(LONG[:60], "0 3 * * *", 1, tz="America/Argentina/Buenos_Aires")
+    server.queue(LONG[:60]).enqueue_many([{"payload": n} for n in range(100)])
+    server.queue(LONG[:60]).pause()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_phone_scrolls_in_one_direction_alone(page: Pages, place: str) -> None:
+    found = page(place, phone=True)
+    found.locator(PLACES[place]).first.wait_for()
+    assert found.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("place", PLACES)
+def test_axe_finds_nothing(page: Pages, place: str, dark: bool) -> None:
+    found = page(place, dark=dark)
+    found.locator(PLACES[place]).first.wait_for()
+    assert broken_rules(found) == {}
+
+
+def test_axe_finds_nothing_in_dialogs(page: Pages) -> None:
+    found = page("#/q/mail/dead", phone=True)
+    found.get_by_role("button", name="Redrive all").click()
+    found.get_by_role("dialog").wait_for()
+    assert broken_rules(found) == {}
+
+
+def broken_rules(page: Page) -> dict[str, Any]:
+    """The rules of axe-core that a page breaks, and where."""
+    page.evaluate((MODULES / "axe-core/axe.min.js").read_text(encoding="utf-8"))
+    told = page.evaluate("axe.run()")
+    return {each["id"]: [node["html"] for node in each["nodes"]] for each in told["violations"]}
+
+
+def test_all_of_it_is_reached_by_keys(server: Served, page: Pages) -> None:
+    found = page()
+    found.get_by_role("link", name="mail", exact=True).wait_for()
+    keys = found.keyboard
+    keys.press("/")
+    keys.type("mai")
+    keys.press("Enter")
+    expect(found.get_by_role("heading", level=1)).to_have_text("mail")
+    keys.press("2")
+    found.locator("table.jobs tbody tr").first.wait_for()
+    keys.press("j")
+    keys.press("j")
+    expect(found.locator("table.jobs tbody a").nth(1)).to_be_focused()
+    keys.press("k")
+    keys.press("Enter")
+    found.locator(".timeline").wait_for()
+    keys.press("Escape")
+    expect(found.locator(".timeline")).to_have_count(0)
+    keys.press("3")
+    redrive = found.get_by_role("button", name="Redrive all")
+    redrive.focus()
+    keys.press("Enter")
+    dialog = found.get_by_role("dialog")
+    expect(dialog).to_be_visible()
+    assert found.evaluate("document.querySelector('dialog').contains(document.activeElement)")
+    keys.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(redrive).to_be_focused()  # where it was before
+    keys.press("?")
+    expect(dialog).to_contain_text("all queues")
+    keys.press("Escape")
+    keys.press("g")
+    found.locator("table.queues").wait_for()
+    keys.press("j")
+    expect(found.locator("a.row").first).to_be_focused()
+
+
+def test_the_first_key_leads_past_the_frame(page: Pages) -> None:
+    found = page("#/q/mail")
+    found.locator(".chart").first.wait_for()
+    found.keyboard.press("Tab")
+    expect(found.get_by_role("link", name="Skip to the content")).to_be_focused()
+    found.keyboard.press("Enter")
+    found.keyboard.press("Tab")
+    expect(found.get_by_role("button", name="Pause").first).to_be_focused()
+
+
+# ── Rights ───────────────────────────────────────────────────────────────────
+ACTIONS = ["Pause", "Cancel waiting…", "Redrive all", "Erase all", "Redrive", "Erase", "Cancel", "Run now"]
+
+
+def test_who_may_only_read_sees_no_actions(tmp_path: Path, opened: Opener) -> None:
+    with served(tmp_path, "dashboard", "--read-only") as server:
+        queue = server.beside("mail")
+        queue.enqueue(1, id="order-42", delay=60)
+        queue.enqueue(2)
+        queue.claim(worker="w")[0].fail("ValueError: no", retry=False)
+        for place in ("#/q/mail", "#/q/mail/dead", "#/q/mail/job/order-42"):
+            found = opened(server.url, place)
+            found.locator(PLACES[place]).first.wait_for()
+            expect(found.get_by_text("read only")).to_be_visible()
+            for action in ACTIONS:
+                assert found.get_by_role("button", name=action, exact=True).count() == 0, (place, action)
+        found = opened(server.url, "#/q/mail/settings")
+        expect(found.locator(".settings input").first).not_to_be_editable()
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Served]:
+    rows = [("reader", "read", '["mail"]'), ("boss", "operate", '["*"]')]
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text(
+        "".join(
+            f'[[token]]\nname = "{name}"\nsha256 = "{digest_of(name)}"\nroles = ["{role}"]\nqueues = {queues}\n'
+            for name, role, queues in rows
+        )
+    )
+    with served(tmp_path, "serve", "--tokens", str(tokens)) as server:
+        yield server
+
+
+def test_a_token_is_asked_for_and_its_holder_sees_what_it_covers(guarded: Served, opened: Opener) -> None:
+    guarded.beside("mail").enqueue(1)
+    guarded.beside("secret").enqueue(1)
+    found = opened(guarded.url)
+    field = found.get_by_label("Token")
+    field.fill("wrong")
+    field.press("Enter")
+    expect(found.get_by_role("alert")).to_contain_text("not known")
+    assert broken_rules(found) == {}
+    field.fill("reader")
+    field.press("Enter")
+    expect(found.get_by_role("link", name="mail", exact=True)).to_be_visible()
+    expect(found.get_by_role("link", name="secret")).to_have_count(0)
+    found.get_by_role("link", name="mail", exact=True).click()
+    found.locator(".chart").first.wait_for()
+    expect(found.get_by_role("button", name="Pause")).to_have_count(0)
+    found.reload()  # the tab still knows it
+    found.locator(".chart").first.wait_for()
+    found.get_by_role("button", name="leave").click()
+    field.fill("boss")
+    field.press("Enter")
+    expect(found.get_by_role("button", name="Pause")).to_be_visible()
+    found.keyboard.press("g")
+    expect(found.get_by_role("link", name="secret")).to_be_visible()

@@ -1,0 +1,135 @@
+"""What the page tells of jobs, and that it shows what people wrote as they wrote it, and runs none of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from playwright.sync_api import Page, expect
+
+from tests.dashboard.conftest import Served
+
+Pages = Callable[..., Page]
+SCRIPT = '<img src=x onerror="window.hacked = 1"><script>window.hacked = 1</script>\'"`${window.hacked=1}'
+
+
+def test_a_job_tells_its_story_and_its_contents_when_asked(server: Served, page: Pages) -> None:
+    queue = server.queue("stories")
+    queue.enqueue({"to": "ada", "lines": [1, 2]}, id="order-42", kind="receipt", headers={"trace": "abc"})
+    queue.claim(worker="worker-1")[0].fail("ValueError: first", retry_in=0)
+    queue.claim(worker="worker-2")[0].complete({"sent": True})
+    found = page("#/q/stories/jobs")
+    found.get_by_role("link", name="order-42").click()
+    expect(found.locator("header.job .mark")).to_have_text("completed")
+    expect(found.locator(".timeline li.failed")).to_have_count(1)
+    expect(found.locator(".timeline li.completed")).to_have_count(1)
+    story = found.get_by_role("region", name="Why")
+    expect(story).to_contain_text("ValueError: first")
+    expect(story).to_contain_text("worker-2")
+    expect(found.get_by_role("region", name="Facts")).to_contain_text("trace")
+    found.get_by_role("button", name="Show payload and result").click()
+    expect(found.get_by_label("Result")).to_contain_text('"sent": true')
+    expect(found.get_by_label("No payload")).to_contain_text("a job that is over keeps none")
+    queue.enqueue({"to": "ada"}, id="order-43")
+    found.goto(f"{server.url}/#/q/stories/job/order-43")
+    found.get_by_role("button", name="Show payload and result").click()
+    expect(found.get_by_label("Payload")).to_contain_text('"to": "ada"')
+
+
+def test_jobs_are_filtered(server: Served, page: Pages) -> None:
+    queue = server.queue("filters")
+    queue.enqueue(1, kind="red", id="one", group="g-1", headers={"tenant": "acme"})
+    queue.enqueue(2, kind="blue", id="two", delay=600)
+    queue.enqueue(3, kind="blue", id="three", priority=0)
+    queue.claim(worker="worker-7")
+    found = page("#/q/filters/jobs")
+    rows = found.locator("table.jobs tbody tr")
+    expect(rows).to_have_count(3)
+    for label, value, id in [
+        ("Kind", "red", "one"),
+        ("Client’s id", "two", "two"),
+        ("Worker", "worker-7", "three"),
+        ("Group, header, text", "acme", "one"),
+        ("Group, header, text", "g-1", "one"),
+    ]:
+        field = found.get_by_label(label)
+        field.fill(value)
+        field.press("Enter")
+        expect(rows).to_have_count(1)
+        expect(rows.first).to_contain_text(id)
+        field.fill("")
+        field.press("Enter")
+        expect(rows).to_have_count(3)
+    found.get_by_label("State").select_option("scheduled")
+    expect(rows).to_have_count(1)
+    expect(rows.first).to_contain_text("two")
+    found.reload()  # the address tells the filter
+    expect(found.get_by_label("State")).to_have_value("scheduled")
+    expect(rows).to_have_count(1)
+
+
+def test_many_jobs_come_page_by_page(server: Served, page: Pages) -> None:
+    server.beside("pages").enqueue_many([{"payload": n} for n in range(120)])
+    found = page("#/q/pages/jobs")
+    rows = found.locator("table.jobs tbody tr")
+    expect(rows).to_have_count(50)
+    found.get_by_role("button", name="More jobs").click()
+    expect(rows).to_have_count(100)
+    found.get_by_role("button", name="More jobs").click()
+    expect(rows).to_have_count(120)
+    expect(found.get_by_role("button", name="More jobs")).to_have_count(0)
+
+
+def test_a_job_or_a_queue_that_is_not_there_is_said_not_to_be(server: Served, page: Pages) -> None:
+    server.queue("there").enqueue(1)
+    expect(page("#/q/there/job/none").get_by_role("alert")).to_contain_text("none")
+    expect(page("#/q/nowhere").get_by_text("There is no queue nowhere here.")).to_be_visible()
+
+
+def test_limits_and_workers_are_shown_with_what_is_used(server: Served, page: Pages) -> None:
+    queue = server.queue("limited")
+    queue.enqueue_many([{"payload": n, "kind": "mail"} for n in range(9)])
+    queue.configure(max_running=4, kinds={"mail": {"max_running": 3}})
+    queue.claim(limit=2, worker="worker-1")
+    found = page("#/q/limited")
+    limits = found.get_by_role("region", name="Limits and kinds")
+    expect(limits.get_by_role("meter", name="Running of the queue")).to_have_attribute(
+        "aria-valuetext", "2 of 4"
+    )
+    expect(limits.get_by_role("meter", name="Running of mail")).to_have_attribute("aria-valuetext", "2 of 3")
+    worker = found.get_by_role("region", name="Workers").get_by_role("row", name="worker-1")
+    expect(worker.get_by_role("cell").first).to_have_text("2")
+    worker.get_by_role("link").click()
+    expect(found.locator("table.jobs tbody tr")).to_have_count(2)
+
+
+def test_nothing_that_people_wrote_is_run(server: Served, page: Pages) -> None:
+    queue = server.queue("hostile")
+    text = SCRIPT[:60]
+    for n in range(4):
+        queue.enqueue(
+            {SCRIPT: [SCRIPT]}, id=f"{text}{n}", kind=text, group=f"{text}{n}", headers={"x-note": SCRIPT}
+        )
+    queue.claim(worker=SCRIPT[:100])[0].fail(f"{SCRIPT}: {SCRIPT}", retry=False)
+    queue.claim(worker=SCRIPT[:100])[0].fail(SCRIPT, retry_in=600)
+    done = queue.claim(worker=SCRIPT[:100])[0]
+    done.heartbeat()
+    queue.configure(kinds={text: {"max_running": 3}}, groups={f"{text}3": {"paused": True}})
+    found = page("#/q/hostile")
+    expect(found.get_by_role("region", name="Limits and kinds")).to_contain_text(text)
+    expect(found.get_by_role("region", name="Groups")).to_contain_text(text)
+    expect(found.get_by_role("region", name="Workers")).to_contain_text(SCRIPT[:100])
+    found.goto(f"{server.url}/#/q/hostile/dead")
+    expect(found.get_by_role("listitem").filter(has_text="<img")).to_have_count(1)
+    found.get_by_role("button", name="Show jobs").click()
+    expect(found.get_by_role("table")).to_contain_text(SCRIPT)
+    found.goto(f"{server.url}/#/q/hostile/jobs")
+    rows = found.locator("table.jobs tbody tr")
+    expect(rows).to_have_count(4)
+    for at in range(4):
+        rows.nth(at).get_by_role("link").click()
+        found.get_by_role("button", name="Show payload").click()
+        expect(found.get_by_label("Payload")).to_contain_text("onerror")
+        found.go_back()
+        expect(rows).to_have_count(4)
+    assert found.evaluate("window.hacked") is None
+    assert found.locator("img, script:not([src])").count() == 0
