@@ -7,7 +7,7 @@ log. A caller who hangs up is not worked for any more: what a claim was granted 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from typing import Protocol
 
@@ -30,12 +30,14 @@ from ..server.reading import Pairs, pairs_of
 from .dashboard import Dashboard
 from .log import AccessLog
 from .metrics import ServerMetrics
+from .neighbours import Neighbours
 from .origin import check_origin, header
 from .overview import Answers, Overview
 from .readiness import Readiness
 from .tokens import Identity, TokenFile
 
 WATCH_SECONDS = 0.2  # after which a request is one whose caller may hang up
+Answer = Callable[[ApiRequest], Awaitable[ApiResponse]]
 OPEN_PATHS = {BY_NAME[name].path for name in OPEN}
 
 
@@ -57,8 +59,10 @@ class ApiEndpoint:
         log: AccessLog,
         local_only: bool = False,
         read_only: bool = False,
+        answer: Answer | None = None,
     ) -> None:
         self.api = api
+        self.answer = answer or api.answer
         self.tokens = tokens
         self.log = log
         self.local_only = local_only  # is it for this machine alone?
@@ -88,7 +92,7 @@ class ApiEndpoint:
             body = await _body_of(scope, receive)
             path = scope["raw_path"].decode("latin-1")
             request = ApiRequest(scope["method"], path, _query_of(scope), body, permit=caller.permit)
-            response = await _while_there(self.api, request, receive)
+            response = await _while_there(self.answer, request, receive)
         except OsqueueError as error:
             response = failure(fault_of(error))
         except HungUp:
@@ -115,7 +119,7 @@ class HungUp(Exception):
     """The caller is not there any more."""
 
 
-async def _while_there(api: ServedApi, request: ApiRequest, receive: Receive) -> ApiResponse:
+async def _while_there(answer: Answer, request: ApiRequest, receive: Receive) -> ApiResponse:
     """The answer. Raises HungUp where the caller does not wait for it."""
     task = asyncio.current_task()
     assert task is not None
@@ -135,7 +139,7 @@ async def _while_there(api: ServedApi, request: ApiRequest, receive: Receive) ->
 
     timer = asyncio.get_running_loop().call_later(WATCH_SECONDS, begin)  # most answers are there sooner
     try:
-        return await api.answer(request)
+        return await answer(request)
     except asyncio.CancelledError:
         if not gone:
             raise
@@ -200,11 +204,14 @@ class ServerApp:
         read_only: bool = False,
         overview: Overview | None = None,
         place: str = "",
+        neighbours: Neighbours | None = None,
     ) -> None:
         self.api = api
         self.overview = overview
+        self.neighbours = neighbours
         self.readiness = Readiness(api.store, api.machine) if isinstance(api, AsyncApi) else None
-        endpoint = ApiEndpoint(api, tokens, log, local_only, read_only)
+        answer = api.answer if neighbours is None else neighbours.answer
+        endpoint = ApiEndpoint(api, tokens, log, local_only, read_only, answer)
         routes: list[BaseRoute] = [Route("/readyz", self._ready)]
         if endpoint.metrics is not None:
             routes.append(Route("/metrics", endpoint.tell_metrics))
@@ -225,7 +232,11 @@ class ServerApp:
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        if self.neighbours is not None:
+            await self.neighbours.start()
         yield
+        if self.neighbours is not None:
+            await self.neighbours.close()
         await self.api.close()
 
     async def _ready(self, request: Request) -> Response:

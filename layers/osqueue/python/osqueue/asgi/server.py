@@ -35,6 +35,7 @@ from ..stores.counting import CountingStore
 from .app import ServerApp
 from .heads import HeadMemory, RecentHeads
 from .log import AccessLog
+from .neighbours import Neighbours, Place
 from .origin import is_local
 from .overview import Overview
 from .proxy import ApiProxy
@@ -126,8 +127,16 @@ def app_over(
     billed = options.store.startswith("s3:")
     overview = Overview(view, memory, lambda: store.requests, billed)
     api = AsyncApi(memory, sinks=sinks)
+    place = Place.take()
     return ServerApp(
-        api, tokens, AccessLog(), local_only, options.read_only, overview, place_of(options.store)
+        api,
+        tokens,
+        AccessLog(),
+        local_only,
+        options.read_only,
+        overview,
+        place_of(options.store),
+        None if place is None else Neighbours(api, place),
     )
 
 

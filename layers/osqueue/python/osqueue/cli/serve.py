@@ -121,6 +121,7 @@ def serve(
 
 def _listen(ctx: click.Context, options: ServeOptions, workers: int, sinks: Sequence[Sink]) -> None:
     from ..asgi.metrics import counted_together
+    from ..asgi.neighbours import serving_together
     from ..asgi.server import Upkeep, check, listen, url_of
 
     check(options)
@@ -138,7 +139,7 @@ def _listen(ctx: click.Context, options: ServeOptions, workers: int, sinks: Sequ
         command = [sys.executable, "-m", "osqueue", "serve", *ctx.meta[ARGS]]
         crew = ProcessCrew([command] * workers, what="server", descriptors=(listening.fileno(),))
         _say(output, url, options)
-        with counted_together(), upkeep:
+        with counted_together(), serving_together(workers), upkeep:
             crew.run()
         if crew.refused:  # a process has said why
             raise click.exceptions.Exit(USAGE)

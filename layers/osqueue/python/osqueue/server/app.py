@@ -120,6 +120,12 @@ class ApiBase(Generic[Q]):
             self._queues.move_to_end(name)
             return found
 
+    def permit(self, request: ApiRequest) -> None:
+        """Raises what refuses a request before anything is read of it: there is no such route, or it is not allowed."""
+        route, path = self._route(request)
+        if request.permit is not None:
+            request.permit(route, path.get("queue", ""))
+
     def _call(self, request: ApiRequest, notes: dict[str, Any]) -> tuple[Q | None, QueueFlow[Any]]:
         """The flow that carries out a request, and the queue that runs it; None: any driver does."""
         until = self.machine.monotonic() + request.deadline_s
