@@ -209,3 +209,19 @@ def test_a_look_is_taken_again_where_its_home_goes() -> None:
         return await waiting
 
     assert together(scene).status == 202
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_folder_whose_path_is_too_long_for_sockets_is_said_and_does_without(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene() -> int:
+        here = Neighbours(AsyncApi("memory://"), place())
+        here.place.folder = f"{here.place.folder}/{'x' * 200}"
+        await here.start()
+        answers = [await here.answer(ApiRequest("GET", f"/v1/queues/{name}")) for name in range(4)]
+        await here.close()
+        return sum(each.status == 200 for each in answers)
+
+    assert asyncio.run(scene()) == 4
+    assert "do not share commits" in caplog.text

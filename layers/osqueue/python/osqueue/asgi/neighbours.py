@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import logging
 import os
 import struct
 from collections.abc import Iterator
@@ -34,6 +35,8 @@ VARIABLE = (
 AWAY_SECONDS = 1.0  # for which nobody tries again to reach a process that was not there
 END_SECONDS = 5.0  # for which an end waits for what others asked
 _LENGTH = struct.Struct(">I")
+
+log = logging.getLogger("osqueue.serve")
 
 
 class _Asked(Struct, array_like=True, frozen=True):
@@ -123,11 +126,16 @@ class Neighbours:
         self._running: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Listen for the others."""
+        """Listen for the others. Where that cannot be they answer themselves."""
         path = self.place.socket(self.place.number)
         with suppress(FileNotFoundError):  # of one that was killed
             os.unlink(path)
-        self._server = await asyncio.start_unix_server(self._serve, path)
+        try:
+            self._server = await asyncio.start_unix_server(self._serve, path)
+        except OSError as error:  # its path may be too long for a socket
+            log.warning(
+                "processes do not share commits: cannot listen on %s (%s)", path, error.strerror or error
+            )
 
     async def close(self) -> None:
         """Answer what others have asked, and hang up."""
