@@ -147,7 +147,7 @@ def store_requests(url: str) -> float:
 
 
 # ── Servers and calls ────────────────────────────────────────────────────────
-class Served(Struct):
+class RunningServer(Struct):
     """A running server."""
 
     url: str
@@ -162,7 +162,7 @@ class Served(Struct):
 
 
 @contextmanager
-def serving(address: str, workers: int) -> Iterator[Served]:
+def serving(address: str, workers: int) -> Iterator[RunningServer]:
     """``osqueue serve`` while the block lasts."""
     command = [sys.executable, "-m", "osqueue", "serve", address, "--workers", str(workers)]
     process = subprocess.Popen(
@@ -174,7 +174,7 @@ def serving(address: str, workers: int) -> Iterator[Served]:
         for _ in range(workers * 4):  # until all of them have begun
             with urllib.request.urlopen(f"{url}/healthz"):  # noqa: S310 - on loopback
                 time.sleep(0.5)
-        yield Served(url, process.pid)
+        yield RunningServer(url, process.pid)
     finally:
         process.terminate()
         process.wait(60)
