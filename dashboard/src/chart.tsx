@@ -52,7 +52,7 @@ export function Chart({
         {
           width: Math.max(200, div.clientWidth),
           height: HEIGHT,
-          padding: [8, 8, 0, 0],
+          padding: [8, 26, 0, 0],
           legend: { show: false },
           cursor: { drag: { x: false, y: false }, points: { size: 6 } },
           scales: { x: { time: true }, y: { range: (_plot, _low, high) => [0, Math.max(high * 1.12, 1)] } },

@@ -19,8 +19,6 @@ def test_an_empty_store_says_so_and_the_first_job_comes_by_itself(tmp_path: Path
         page = opened(server.url)
         expect(page.get_by_text("No queues here yet")).to_be_visible()
         server.queue("mail").enqueue({"to": "ada"})
-        # The list of queues is read once a minute; to look again is quicker.
-        page.reload()
         expect(page.get_by_role("link", name="mail", exact=True)).to_be_visible()
 
 

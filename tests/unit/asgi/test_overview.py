@@ -158,6 +158,21 @@ def test_a_queue_that_is_gone_is_not_shown() -> None:
     told(story)
 
 
+def test_a_queue_that_this_process_begins_is_there_at_once() -> None:
+    async def story(here: Watched) -> None:
+        await here.ticks(1)
+        api = AsyncApi(here.memory, machine=here.machine)
+        body = b'{"payload": 1}'
+        assert (await api.answer(ApiRequest("POST", "/v1/queues/new/jobs", body=body))).status == 200
+        await here.ticks(1)
+        assert here.overview.trends["new"].row()["queued"] == 1
+        before = here.store.requests["list"]
+        await here.ticks(30)
+        assert here.store.requests["list"] == before  # and is not looked for any more
+
+    told(story)
+
+
 def test_a_store_that_does_not_answer_is_told_of_until_it_does() -> None:
     async def story(here: Watched) -> None:
         await here.enqueue("mail")

@@ -279,7 +279,7 @@ class Overview:
 
     async def _look(self) -> None:
         now = self.machine.monotonic()
-        if now - self._listed >= self._names_s():
+        if now - self._listed >= self._names_s() or self._has_heard_of_others():
             self._listed = now
             await self._list()
         self._allowance = min(max(SAVED_MAX, self._dearest()), self._allowance + LOOKS_A_MINUTE / 60 * TICK_S)
@@ -294,6 +294,10 @@ class Overview:
                 if self._memory.changes.get(each.name, 0) != each.change:
                     await self._refresh(each)
         self._count()
+
+    def _has_heard_of_others(self) -> bool:
+        """Has this process used a queue that is not in the list?"""
+        return self._memory is not None and any(name not in self.trends for name in self._memory.changes)
 
     def _price(self, trend: QueueTrend) -> float:
         if self._memory is not None:
@@ -340,6 +344,9 @@ class Overview:
                     self._see(trend, stats)
             cursor = page.get("cursor")
         self.listed = True
+        if self._memory is not None:
+            for name in self._memory.changes.keys() - there:  # it is no queue any more, or none yet
+                del self._memory.changes[name]
         for name in [name for name in self.trends if name not in there]:
             del self.trends[name]
             self.number += 1
