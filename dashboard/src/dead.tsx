@@ -10,7 +10,7 @@ import { Ago, Empty, Trouble, useQuestion, type Question } from "./ui";
 
 const PAGE = 50;
 const PURGE_MAX = 500; // in one request
-const AGAIN_MS = 30_000;
+const AGAIN_MS = 60_000; // times the shards
 
 interface Which {
   fingerprint?: string;
@@ -63,6 +63,7 @@ export function Dead({ queue }: { queue: string }): JSX.Element {
     () => call<{ groups: DeadGroup[]; more?: boolean }>("GET", queuePath(queue, "/dead/groups")),
     queue,
     AGAIN_MS * shards,
+    live.rows.get(queue)?.failed ?? 0,
   );
   const [dialog, ask] = useQuestion();
   const groups = asked.value?.groups ?? [];

@@ -8,7 +8,7 @@ import { linkTo, useAsked, useClock, useLive } from "./live";
 import type { Job, Story } from "./types";
 import { Ago, done, Empty, Section, StateMark, Trouble, useQuestion } from "./ui";
 
-const AGAIN_MS = 15_000;
+const AGAIN_MS = 20_000; // times the shards
 const OVER = ["completed", "cancelled", "failed"];
 
 export function JobPage({ queue, id }: { queue: string; id: string }): JSX.Element {
@@ -23,6 +23,7 @@ export function JobPage({ queue, id }: { queue: string; id: string }): JSX.Eleme
     },
     `${queue}/${id}`,
     over ? 0 : AGAIN_MS * shards,
+    live.rows.get(queue)?.commits ?? 0,
   );
   const [dialog, ask] = useQuestion();
   const story = asked.value;

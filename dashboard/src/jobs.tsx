@@ -9,7 +9,7 @@ import type { Job } from "./types";
 import { Ago, Empty, StateMark, stateWord, Trouble } from "./ui";
 
 const PAGE = 50;
-const AGAIN_MS = 10_000; // the first page, times the shards
+const AGAIN_MS = 20_000; // the first page, times the shards
 const STATES = ["processing", "queued", "failing", "scheduled", "completed", "cancelled", "failed"];
 const FIELDS = ["state", "kind", "id", "worker", "older_than"] as const;
 
@@ -46,7 +46,8 @@ export function Jobs({ queue, place }: { queue: string; place: Place }): JSX.Ele
     });
   const shards = live.rows.get(queue)?.shards ?? 1;
   const pages = older.key === key ? older.pages : [];
-  const asked = useAsked(() => ask(), key, pages.length ? 0 : AGAIN_MS * shards);
+  const commits = live.rows.get(queue)?.commits ?? 0;
+  const asked = useAsked(() => ask(), key, pages.length ? 0 : AGAIN_MS * shards, commits);
   useEffect(() => setError(""), [key]);
 
   const set = (name: string, value: string): void => {

@@ -1,6 +1,6 @@
 // What the page knows, and the hooks by which its parts hear of it.
 
-import { useEffect, useReducer, useState } from "preact/hooks";
+import { useEffect, useReducer, useRef, useState } from "preact/hooks";
 import { call, events, Failure, follow, queuePath } from "./api";
 import type { Bill, Detail, Me, Row, Sample, Stats } from "./types";
 
@@ -208,17 +208,25 @@ export function usePlace(): Place {
   return place;
 }
 
-/** What a call answers; asked for again when `key` changes, every `everyMs` while the page is seen, and by `again`. */
+/**
+ * What a call answers; asked for again when `key` changes, by `again`, and every `everyMs` while the page is seen, if
+ * `stamp` is another than when it was asked last: what has not changed is not asked for, because that costs requests.
+ */
 export function useAsked<T>(
   ask: () => Promise<T>,
   key: string,
   everyMs = 0,
+  stamp: unknown = undefined,
 ): { value: T | null; error: Failure | null; again: () => void; busy: boolean } {
   const [found, set] = useState<{ key: string; value: T | null; error: Failure | null }>({ key, value: null, error: null });
   const [round, again] = useReducer<number, void>((n) => n + 1, 0);
   const [busy, setBusy] = useState(true);
+  const now = useRef(stamp);
+  const asked = useRef(stamp);
+  now.current = stamp;
   useEffect(() => {
     let current = true;
+    asked.current = now.current;
     setBusy(true);
     ask().then(
       (value) => {
@@ -240,7 +248,7 @@ export function useAsked<T>(
   useEffect(() => {
     if (!everyMs) return undefined;
     const timer = setInterval(() => {
-      if (!document.hidden) again();
+      if (!document.hidden && (now.current === undefined || now.current !== asked.current)) again();
     }, everyMs);
     return () => clearInterval(timer);
   }, [everyMs, key]);

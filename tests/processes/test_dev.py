@@ -103,6 +103,19 @@ def test_a_request_that_runs_is_answered_although_it_ends(tmp_path: Path) -> Non
         assert [each.status for each in answers] == [200]
 
 
+def test_a_browser_finds_a_dashboard_that_ends_with_it(tmp_path: Path) -> None:
+    with running(tmp_path, "--json") as (process, said):
+        told = urllib3.request("GET", said["url"], timeout=PATIENCE, redirect=False)
+        page = told.headers["location"]
+        assert told.status == 307
+        assert b"dashboard/app.js" in get(page).data
+        assert get(page + "/dashboard/me").json()["place"] == said["url"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+        with pytest.raises(urllib3.exceptions.HTTPError):
+            get(page)
+
+
 def test_with_logs_everything_the_functions_write_goes_to_standard_error(tmp_path: Path) -> None:
     with running(tmp_path, "--logs") as (process, told):
         url = warmed(told["url"] + "/v1/queues/emails/jobs")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
+import threading
 from typing import Any
 
 import click
@@ -10,6 +14,7 @@ import click
 from ..errors import NotInstalled
 from ..stores.address import is_remote, open_store
 from ..stores.counting import CountingStore
+from .crew import PARENT, end_with_parent
 from .options import StoreCommand, as_text, complete_address, json_option
 from .output import Output
 
@@ -45,6 +50,7 @@ def dashboard(output: Output, /, address: str, port: int, read_only: bool, **mor
             f"osqueue dashboard needs the package {error.name}: pip install 'osqueue[serve]'",
             field="dashboard",
         ) from None
+    end_with_parent()
     text = as_text(address, "address")
     options = ServeOptions(text, HOST, port, drain_s=1.0, upkeep=False, read_only=read_only)
     configure_logs("warning")
@@ -55,6 +61,48 @@ def dashboard(output: Output, /, address: str, port: int, read_only: bool, **mor
             serve_proxy(options, listening)
         else:
             serve(options, store, listening)
+
+
+class DashboardProcess:
+    """A dashboard of an API in a process of its own, which begins when somebody first asks where it is."""
+
+    def __init__(self) -> None:
+        self.address = ""  # of the API
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._url: str | None = None
+
+    def url(self) -> str | None:
+        """Where it is; None where it cannot be, as when its packages are missing."""
+        with self._lock:
+            if self._process is None or self._process.poll() is not None:
+                command = [
+                    sys.executable,
+                    "-m",
+                    "osqueue",
+                    "dashboard",
+                    self.address,
+                    "--port",
+                    "0",
+                    "--json",
+                ]
+                self._process = subprocess.Popen(  # noqa: S603 - this program
+                    command,
+                    stdin=subprocess.PIPE,  # it ends when this does
+                    stdout=subprocess.PIPE,
+                    env={**os.environ, PARENT: "1"},
+                )
+                assert self._process.stdout is not None
+                said = self._process.stdout.readline()
+                self._url = json.loads(said).get("url") if said else None
+            return self._url
+
+    def end(self) -> None:
+        """End it, where it has begun."""
+        with self._lock:
+            if self._process is not None:
+                self._process.terminate()
+                self._process.communicate()
 
 
 def _say(output: Output, url: str, address: str) -> None:

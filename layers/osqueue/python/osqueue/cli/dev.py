@@ -5,13 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from ..errors import Rejected, Unavailable
+from .dashboard import DashboardProcess
 from .options import Command, as_text, json_option
 from .output import Output
 from .signals import ended_by
@@ -90,12 +91,18 @@ def dev(
     """Serve the HTTP API here, as deployed: the real handlers in real Lambda runtime processes. No AWS, no Docker.
 
     Prints one line with its address when it is ready, and runs until SIGTERM or Ctrl-C: then running requests finish,
-    and the functions' processes end.
+    and the functions' processes end. A browser finds a dashboard there.
     """
     from ..devstack import Stack
     from ..devstack.stack import DRAIN_S
 
-    with ended_by(signal.SIGTERM, signal.SIGINT) as ending, _log(logs, log_file) as log:
+    with (
+        ended_by(signal.SIGTERM, signal.SIGINT) as ending,
+        _log(logs, log_file) as log,
+        ExitStack() as ending_with,
+    ):
+        page = DashboardProcess()
+        ending_with.callback(page.end)
         stack = Stack(
             as_text(store, "store"),
             host=host,
@@ -104,8 +111,10 @@ def dev(
             schedule_seconds=schedule_seconds,
             functions=functions,
             log=log,
+            page=page.url,
         )
         with stack:
+            page.address = stack.url
             _check(stack)
             where = "standard error" if logs else str(Path(log_file).absolute())
             if output.tables:

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
@@ -50,7 +50,7 @@ class Stack:
     before it is throttled. ``schedule_seconds`` makes the schedule's interval another than the table's; 0 is none.
     ``functions`` is a folder of handlers to run in place of the library's own; ``variables`` are added to their
     environment; ``table`` says which there are. Lines of the functions' processes go to ``log``, and ``on_line`` is
-    called with each.
+    called with each. ``page`` is asked for the URL of a page for people, to which ``/`` leads; None: there is none.
 
     Raises Rejected for what cannot be started, NotInstalled where a package is missing, Unavailable when the port is
     taken.
@@ -71,6 +71,7 @@ class Stack:
         gateway_timeout_s: float = GATEWAY_TIMEOUT_S,
         log: TextIO | None = None,
         on_line: OnLine | None = None,
+        page: Callable[[], str | None] | None = None,
     ) -> None:
         if not 1 <= processes <= PROCESSES_MAX:
             raise Rejected(f"processes: from 1 to {PROCESSES_MAX}", field="processes")
@@ -92,6 +93,7 @@ class Stack:
         self._table = table
         self._patience_s = patience_s
         self._gateway_timeout_s = gateway_timeout_s
+        self._page = page
         self._warden: subprocess.Popen[bytes] | None = None
         self._front: FrontServer | None = None
         self._pools: dict[str, Pool] = {}
@@ -221,6 +223,10 @@ class Stack:
             return self._invoke_api.answer(request)
         if request.path.startswith("/_dev/"):
             return self._control(request)
+        if request.path == "/" and request.method == "GET" and self._page is not None:
+            url = self._page()
+            if url is not None:
+                return StackResponse(307, (("Location", url), ("Cache-Control", "no-store")))
         return self._gateway.answer(request)
 
     def _control(self, request: StackRequest) -> StackResponse:
