@@ -20,6 +20,7 @@ export interface Row {
   processing?: number;
   failed?: number;
   finished?: number;
+  commits?: number;
   oldest_seconds?: number | null;
   counters: Record<string, number>;
   max_running: number | null;
