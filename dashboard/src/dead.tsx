@@ -10,7 +10,8 @@ import { Ago, Empty, Trouble, useQuestion, type Question } from "./ui";
 
 const PAGE = 50;
 const PURGE_MAX = 500; // in one request
-const AGAIN_MS = 60_000; // times the shards
+const AGAIN_MS = 60_000; // times the shards, and longer with more letters: all of them are read
+const FEW = 4_000;
 
 interface Which {
   fingerprint?: string;
@@ -58,12 +59,12 @@ async function purgeAll(queue: string, which: Which, progress: (text: string) =>
 
 export function Dead({ queue }: { queue: string }): JSX.Element {
   const live = useLive();
-  const shards = live.rows.get(queue)?.shards ?? 1;
+  const { shards = 1, failed = 0 } = live.rows.get(queue) ?? {};
   const asked = useAsked(
     () => call<{ groups: DeadGroup[]; more?: boolean }>("GET", queuePath(queue, "/dead/groups")),
     queue,
-    AGAIN_MS * shards,
-    live.rows.get(queue)?.failed ?? 0,
+    AGAIN_MS * shards * Math.max(1, Math.ceil(failed / FEW)),
+    failed,
   );
   const [dialog, ask] = useQuestion();
   const groups = asked.value?.groups ?? [];
@@ -121,7 +122,12 @@ export function Dead({ queue }: { queue: string }): JSX.Element {
       <div class="summary">
         <p>
           <strong>{plural(all, "dead letter")}</strong> of {plural(groups.length, "error")}
-          {asked.value.more ? ", and others of rarer ones" : ""}
+          {asked.value.more ? ", and others of rarer ones" : ""}{" "}
+          {failed !== all && (
+            <button type="button" class="quiet dim" onClick={asked.again}>
+              {failed > all ? `${count(failed - all)} more since, read again` : "Fewer by now, read again"}
+            </button>
+          )}
         </p>
         <div class="buttons">
           {live.may("redrive") && (

@@ -6,6 +6,7 @@ import type { Bill, Detail, Me, Row, Sample, Stats } from "./types";
 
 const HIDDEN_MS = 20_000; // after which a page that nobody sees lets go of its stream
 const SAMPLES_MAX = 400;
+const SAMPLE_S = 5;
 
 export interface Toast {
   id: number;
@@ -105,9 +106,13 @@ class State extends EventTarget {
   private hearOf(told: Detail): void {
     if (told.queue !== this.queue) return;
     const before: Sample[] = this.detail?.queue === told.queue ? this.detail.samples : [];
-    const last = before.at(-1)?.[0] ?? 0;
-    const samples = [...before, ...told.samples.filter((each) => each[0] > last)].slice(-SAMPLES_MAX);
-    this.detail = { ...told, samples };
+    const samples = [...before];
+    for (const each of told.samples) {
+      if (each[0] <= (samples.at(-1)?.[0] ?? 0)) continue;
+      if (each[0] - (samples.at(-2)?.[0] ?? 0) < SAMPLE_S) samples.pop(); // as the server does: rates of a moment jump
+      samples.push(each);
+    }
+    this.detail = { ...told, samples: samples.slice(-SAMPLES_MAX) };
   }
 
   /** Change a queue, and show at once what it is like now. */

@@ -161,7 +161,7 @@ function Costs(): JSX.Element | null {
     .join(", ");
   return (
     <span class="costs" title={`a minute: ${title}`}>
-      {requests >= 100 ? rate(requests / 60) : Math.round(requests)} store requests{requests >= 100 ? "" : " a minute"}
+      {requests >= 100 ? rate(requests / 60) : Math.round(requests)} {bill.of} requests{requests >= 100 ? "" : " a minute"}
       {bill.dollars_a_day !== undefined && `, ${dollars(bill.dollars_a_day)} a day`}
     </span>
   );

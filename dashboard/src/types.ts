@@ -32,6 +32,7 @@ export interface Row {
 }
 
 export interface Bill {
+  of: string; // store, or API
   per_minute: Record<string, number>;
   dollars_a_day?: number;
 }

@@ -45,13 +45,16 @@ class Dying(MemoryStore):
 class Watched:
     """A store of some queues, and an overview of them whose ticks a test makes."""
 
-    def __init__(self) -> None:
+    def __init__(self, elsewhere: bool = False) -> None:
         self.machine = Handmade()
         self.inner = Dying()
         self.store = CountingStore(self.inner)
         self.memory = HeadMemory(self.store, self.machine)
-        view = AsyncApi(RecentHeads(self.memory, self.memory), machine=self.machine)
-        self.overview = Overview(view, self.memory, lambda: self.store.requests, billed=True)
+        view = AsyncApi(
+            self.store if elsewhere else RecentHeads(self.memory, self.memory), machine=self.machine
+        )
+        memory = None if elsewhere else self.memory
+        self.overview = Overview(view, memory, lambda: self.store.requests, billed=True)
         self.others = AsyncApi(self.store, machine=self.machine)  # another process
         self.memory.begin()
 
@@ -128,6 +131,39 @@ def test_however_many_queues_there_are_it_asks_for_no_more_than_its_allowance(
             assert here.machine.at - here.overview.trends[names[0]].seen <= 30
 
     told(story)
+
+
+@pytest.mark.parametrize("queues", [1, 30])
+def test_an_api_elsewhere_is_not_made_to_ask_for_more_either(queues: int) -> None:
+    async def run() -> None:
+        here = Watched(elsewhere=True)
+        names = [f"queue-{n}" for n in range(queues)]
+        for name in names:
+            await here.enqueue(name)
+        here.overview.shown[names[0]] = 1
+        await here.ticks(70)
+        before = here.requests
+        await here.ticks(600)
+        assert here.requests - before <= 30 * 10  # for lists, too, of which each reads all heads
+        shown = here.overview.trends[names[0]]
+        assert here.machine.at - shown.seen <= 60
+        assert shown.parts.keys() == {"flow", "groups", "schedules", "running"}
+
+    asyncio.run(run())
+
+
+def test_what_was_changed_here_is_looked_at_next() -> None:
+    async def run() -> None:
+        here = Watched(elsewhere=True)
+        for n in range(30):
+            await here.enqueue(f"queue-{n}")
+        await here.ticks(3)
+        await here.enqueue("queue-17")
+        here.overview.hurry("queue-17")
+        await here.ticks(1)
+        assert here.overview.trends["queue-17"].row()["queued"] == 2
+
+    asyncio.run(run())
 
 
 def test_a_queue_of_many_shards_is_looked_at_less_often() -> None:

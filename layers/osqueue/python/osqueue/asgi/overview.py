@@ -33,6 +33,7 @@ SAVED_MAX = 4.0  # of the allowance, for later
 NAMES_S = 60.0  # between two lists of the queues
 LOOK_S_MIN = 2.5  # between two looks at one queue
 SHOWN, MOVING = 12.0, 4.0  # how much sooner it is the turn of a queue that a page shows, or that moved lately
+PARTS_S = 60.0  # between two looks into a queue behind an API
 SAMPLE_S = 5.0
 SAMPLES_MAX = 360  # half an hour
 RATE_S = 60.0  # over which rates are taken, or over two looks where they lie further apart
@@ -86,6 +87,7 @@ class QueueTrend:
         self.samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
         self.hurried = False
         self.parts: dict[str, Any] = {}
+        self.parts_at = float("-inf")
         self.parts_number = 0
 
     def see(self, stats: dict[str, Any], now: float, at: float) -> bool:
@@ -302,8 +304,13 @@ class Overview:
     def _price(self, trend: QueueTrend) -> float:
         if self._memory is not None:
             return trend.cost
-        parts = len(PARTS) * (trend.cost + 1) if trend.name in self.shown else 0
-        return trend.cost + 1 + parts
+        parts = len(PARTS) if trend.name in self.shown and self._parts_due(trend) else 0
+        return (1 + parts) * (trend.cost + 1)
+
+    def _parts_due(self, trend: QueueTrend) -> bool:
+        """Behind an API each part is a call; from memory they come with the heads."""
+        late = self.machine.monotonic() - trend.parts_at >= PARTS_S
+        return self._memory is not None or trend.hurried or late
 
     def _dearest(self) -> float:
         return max(map(self._price, self.trends.values()), default=1)
@@ -353,13 +360,15 @@ class Overview:
 
     async def _refresh(self, trend: QueueTrend) -> None:
         path = BY_NAME["stats"].path.format(queue=quote(trend.name, safe=""))
+        parts_due = self._parts_due(trend)
         stats = await self._ask(path)
         if stats is None:
             trend.seen, trend.hurried = self.machine.monotonic(), False
             return
         self._see(trend, stats)
-        if trend.name in self.shown:
+        if trend.name in self.shown and parts_due:
             await self.look_into(trend)
+        trend.parts_number = self.number
 
     async def look_into(self, trend: QueueTrend) -> None:
         """What a page of this queue shows beside the statistics."""
@@ -372,6 +381,7 @@ class Overview:
             told = await self._ask(f"{path}/{rest}", pairs)
             if told is not None:
                 trend.parts[part] = told
+        trend.parts_at = self.machine.monotonic()
         self.number += 1
         trend.parts_number = self.number
 
@@ -409,7 +419,10 @@ class Overview:
         made = {kind: count - before.get(kind, 0) for kind, count in after.items()}
         # The first minute is not stretched: what opening a page takes, comes once.
         minutes = max(ended - began, RATE_S) / 60
-        told: dict[str, Any] = {"per_minute": {kind: count / minutes for kind, count in made.items()}}
+        told: dict[str, Any] = {
+            "of": "API" if self._memory is None else "store",
+            "per_minute": {kind: count / minutes for kind, count in made.items()},
+        }
         if self._billed:
             told["dollars_a_day"] = STANDARD.requests(made) / minutes * 60 * 24
         return told
