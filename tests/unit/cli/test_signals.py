@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import threading
 import time
 
@@ -65,3 +66,12 @@ def test_the_handlers_go_back() -> None:
         assert signal.getsignal(signal.SIGTERM) is not before[0]
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
     assert signal.set_wakeup_fd(wakes) == wakes
+
+
+def test_a_file_with_something_to_read_ends_the_wait_but_asks_for_no_end() -> None:
+    ear, bell = socket.socketpair()
+    with ear, bell, ended_by(signal.SIGTERM) as ending:
+        bell.send(b"!")
+        assert not ending.wait(None, ear.fileno())
+        signal.raise_signal(signal.SIGTERM)
+        assert ending.wait(None, ear.fileno())

@@ -24,6 +24,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "why": "What happened to a job, and why.",
     },
     "Queues": {
+        "top": "All queues at a glance, live in a terminal.",
         "events": "What happens in a queue, as it happens.",
         "queue": "Look at queues, pause and resume them, change settings, delete them.",
         "group": "Groups: list those that run or are held, and why; limits of their own.",

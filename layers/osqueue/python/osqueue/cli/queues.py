@@ -15,7 +15,6 @@ from ..model.job import Job
 from ..model.settings import KIND_SETTINGS, SETTINGS
 from ..queue.blocking import Queue
 from ..stores.address import is_remote
-from ..stores.counting import CountingStore
 from .cancel import cancel
 from .dump import dump
 from .exits import exit_code
@@ -107,11 +106,11 @@ def ls(output: Output, address: str, names: bool, timeout: float) -> None:
         from ..client.transports.address import open_transport
 
         rows = queues_of(open_transport(address), timeout)
-        found, numbers = [row["queue"] for row in rows], map(_told, rows)
+        found, numbers = [row["queue"] for row in rows], map(told, rows)
     else:
         store = open_at(address)
         found = queues_at(store)
-        numbers = (_numbers(store, name, timeout) for name in found)
+        numbers = (numbers_of(Queue(store, name, timeout=timeout)) for name in found)
         why = no_folder(store)
     if not found:
         output.note(f"no queues at this address{why}")
@@ -121,14 +120,15 @@ def ls(output: Output, address: str, names: bool, timeout: float) -> None:
         each_queue(output, numbers, LS_COLUMNS)
 
 
-def _numbers(store: CountingStore, name: str, timeout: float) -> tuple[str, dict[str, Any] | OsqueueError]:
+def numbers_of(queue: Queue[Any]) -> tuple[str, dict[str, Any] | OsqueueError]:
+    """A queue's statistics, or why there are none."""
     try:
-        return name, Queue(store, name, timeout=timeout).stats()
+        return queue.name, queue.stats()
     except OsqueueError as error:
-        return name, error
+        return queue.name, error
 
 
-def _told(row: dict[str, Any]) -> tuple[str, dict[str, Any] | OsqueueError]:
+def told(row: dict[str, Any]) -> tuple[str, dict[str, Any] | OsqueueError]:
     """What an API says of a queue."""
     if "error" not in row:
         return row["queue"], row

@@ -33,17 +33,25 @@ class StopSignal:
         """Whether the end was asked for."""
         return self._asked
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the end is asked for, or for that many seconds. Answers whether it was."""
+    def wait(self, timeout: float | None = None, *files: int) -> bool:
+        """Wait until the end is asked for, for that many seconds, or until one of the files has something to read.
+
+        Answers whether the end was asked for.
+        """
         until = None if timeout is None else MACHINE.monotonic() + timeout
         with selectors.DefaultSelector() as selector:
-            selector.register(self._ear, selectors.EVENT_READ)
+            ear = self._ear.fileno()
+            for each in (ear, *files):
+                selector.register(each, selectors.EVENT_READ)
             while not self._asked:
                 left = None if until is None else until - MACHINE.monotonic()
                 if left is not None and left <= 0:
                     break
-                if selector.select(left):
+                ready = {key.fd for key, _ in selector.select(left)}
+                if ear in ready:
                     self._ear.recv(4096)  # of whichever signals: those that ask for no end are waited through
+                if ready - {ear}:
+                    break
         return self._asked
 
 
