@@ -32,6 +32,7 @@ IMPORTS: dict[str, str] = {
     "functions": "osqueue.aws_lambda.handlers, obstore.store, aws_lambda_powertools",
     "dev": "osqueue.cli.app, osqueue.devstack, osqueue.aws_lambda.handlers, awslambdaric, urllib3",
     "serve": "osqueue.cli.app, osqueue.asgi.server, starlette, uvloop",
+    "otel": "osqueue.otel, opentelemetry.trace, opentelemetry.metrics",
     "metrics": "osqueue.cli.app, prometheus_client",
     "duckdb": "osqueue.cli.app, osqueue.pipeline.engines.local, osqueue.pipeline.jobs.run",
     "pipeline": "osqueue.cli.app, osqueue.pipeline.engines.local, osqueue.spark, osqueue.pipeline.engines.spark",

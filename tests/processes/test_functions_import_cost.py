@@ -33,6 +33,8 @@ HEAVY = {
         "osqueue.client.call",
         "simulation",
         "osqueue.worker.loop",
+        "opentelemetry",
+        "osqueue.otel",
         "pydantic",
         "pyspark",
         "rich",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, overload
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from .. import limits
 from ..errors import Rejected, shown
@@ -78,6 +79,7 @@ class Handlers:
 
     def __init__(self) -> None:
         self._rules: dict[str | None, HandlerRule] = {}
+        self._wrappers: list[Callable[[Handler], Handler]] = []
         self.schedules: list[
             dict[str, Any]
         ] = []  # to be added when a worker starts, as ``schedule`` takes them
@@ -112,8 +114,11 @@ class Handlers:
 
             most = validation.whole_number(concurrency, "concurrency", 1, limits.HANDLER_CONCURRENCY_MAX)
             places = HandlerPlaces(most)
+        called: Handler = function
+        for wrapper in self._wrappers:
+            called = wrapper(called)
         rule = HandlerRule(
-            function,
+            called,
             None if run_within is None else OPTIONS["run_within"].read(run_within) / 1000,
             None if batch is None else validation.whole_number(batch, "batch", 1, limits.HANDLER_BATCH_MAX),
             validation.milliseconds(within, "within", 0, limits.HANDLER_WITHIN_MS_MAX) / 1000,
@@ -130,6 +135,13 @@ class Handlers:
         self._rules = rules
         return function
 
+    def wrap(self, wrapper: Callable[[Handler], Handler]) -> None:
+        """Call every handler through what ``wrapper`` makes of it, also those that are registered later."""
+        self._wrappers.append(wrapper)
+        self._rules = {
+            kind: replace(rule, function=wrapper(rule.function)) for kind, rule in self._rules.items()
+        }
+
     def schedule(self, function: Handler, kind: str | None, wish: Mapping[str, Any]) -> None:
         """Let a handler's jobs come by the clock: under its kind's name, or its own. Raises Rejected."""
         name = kind or getattr(function, "__name__", "")
@@ -145,6 +157,7 @@ class Handlers:
         """The same handlers in a registry of its own."""
         twin = Handlers()
         twin._rules = dict(self._rules)
+        twin._wrappers = list(self._wrappers)
         twin.schedules.extend(self.schedules)
         return twin
 

@@ -1,0 +1,363 @@
+"""Spans and metrics of OpenTelemetry, by its conventions for messaging. Nothing here is loaded unless it is asked for.
+
+    from osqueue.otel import instrument
+
+    instrument(q)
+
+A queue object works through its flows, and its workers call its handlers: both are wrapped, and nothing else is. The
+context of a trace travels in the job's headers.
+"""
+
+from __future__ import annotations
+
+import functools
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from . import __version__, limits
+from .commit.effects import QueueFlow
+from .errors import NotInstalled
+from .model import validation
+from .model.job import Done, Enqueued
+from .model.keys import job_id
+from .worker.handlers import Handler, is_coroutine
+from .worker.outcomes import (
+    Directive,
+    RunFailed,
+    RunOutcome,
+    outcome_of_error,
+    outcome_of_return,
+    outcomes_of_batch,
+)
+
+try:
+    from opentelemetry import context, metrics, trace
+    from opentelemetry.trace import Link, Span, SpanKind, StatusCode
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ImportError as missing:
+    raise NotInstalled(
+        "opentelemetry-api is not installed. Install it with: pip install 'osqueue[otel]'"
+    ) from missing
+
+if TYPE_CHECKING:
+    from .worker.job import WorkerJob
+
+SYSTEM = "osqueue"
+TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
+# What the conventions advise, in seconds.
+BOUNDARIES = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+
+R = TypeVar("R")
+_PROPAGATOR = TraceContextTextMapPropagator()
+
+
+def instrument(queue: Any, tracer_provider: Any = None, meter_provider: Any = None) -> None:
+    """Trace and measure what a ``Queue`` or an ``AsyncQueue`` does from now on, and the handlers of its workers.
+
+    Without providers it uses those that the program has set. Call it before a worker starts; once more does nothing.
+    """
+    if isinstance(queue._flows, TracedFlows):
+        return
+    telemetry = Telemetry(queue, tracer_provider, meter_provider)
+    queue._flows = TracedFlows(queue._flows, telemetry)
+    queue.handlers.wrap(functools.partial(_traced, telemetry))
+
+
+class Telemetry:
+    """The tracer and the instruments for one queue object."""
+
+    def __init__(self, queue: Any, tracer_provider: Any, meter_provider: Any) -> None:
+        self.tracer = trace.get_tracer("osqueue", __version__, tracer_provider)
+        self.machine = queue.machine
+        self.queue: str = queue.name
+        self.common = {"messaging.system": SYSTEM, "messaging.destination.name": self.queue}
+        meter = metrics.get_meter("osqueue", __version__, meter_provider)
+        histogram = functools.partial(
+            meter.create_histogram, unit="s", explicit_bucket_boundaries_advisory=BOUNDARIES
+        )
+        self.operated = histogram("messaging.client.operation.duration")
+        self.processed = histogram("messaging.process.duration")
+        self.sent = meter.create_counter("messaging.client.sent.messages", "{message}")
+        self.consumed = meter.create_counter("messaging.client.consumed.messages", "{message}")
+
+
+class TracedOperation:
+    """One operation while it lasts. It is never the current span of a flow: a flow's steps run where they may.
+
+    The span begins with ``begin``, or else where the block ends, as of its start: then it can still be left out.
+    """
+
+    def __init__(self, telemetry: Telemetry, name: str, kind: str, span_kind: SpanKind) -> None:
+        self._telemetry, self._name, self._span_kind = telemetry, name, span_kind
+        self.attributes: dict[str, Any] = {
+            **telemetry.common,
+            "messaging.operation.name": name,
+            "messaging.operation.type": kind,
+        }
+        self.links: list[Link] = []
+        self.shown = True  # False: no span, unless it fails
+        self.error = ""  # its type, where an answer tells of one
+        self.duration = telemetry.operated
+        self.context = context.get_current()
+        self.span: Span | None = None
+        self._from = telemetry.machine.moment()
+
+    def begin(self) -> Span:
+        """The span."""
+        self.span = self._telemetry.tracer.start_span(
+            f"{self._name} {self._telemetry.queue}",
+            self.context,
+            self._span_kind,
+            self.attributes,
+            self.links,
+            start_time=self._from.wall_ms * 1_000_000,
+        )
+        return self.span
+
+    def about(self, job_ids: Sequence[str | None], batch: bool) -> None:
+        """Say which job it is about, or how many."""
+        if batch:
+            self.attributes["messaging.batch.message_count"] = len(job_ids)
+        elif job_ids and job_ids[0] is not None:
+            self.attributes["messaging.message.id"] = job_ids[0]
+
+    def __enter__(self) -> TracedOperation:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        machine = self._telemetry.machine
+        failure = error if isinstance(error, Exception) and not isinstance(error, Directive) else None
+        if failure is not None:
+            self.error = type(failure).__qualname__
+        told = {"error.type": self.error} if self.error else {}
+        measured = {"messaging.operation.name": self._name, **self._telemetry.common, **told}
+        self.duration.record(max(0.0, machine.monotonic() - self._from.monotonic), measured)
+        if self.span is None and not (self.shown or self.error):
+            return
+        span = self.span or self.begin()
+        span.set_attributes({**self.attributes, **told})
+        if failure is not None:
+            # Without its message, which may hold parts of a payload.
+            frames = "".join(traceback.format_tb(failure.__traceback__))
+            span.add_event("exception", {"exception.type": self.error, "exception.stacktrace": frames})
+        if self.error:
+            span.set_status(StatusCode.ERROR, self.error)
+        span.end(machine.now_ms() * 1_000_000)
+
+
+class TracedFlows:
+    """The flows of a queue, those about jobs with a span each. All others are passed on as they are."""
+
+    def __init__(self, flows: Any, telemetry: Telemetry) -> None:
+        self._flows = flows
+        self._telemetry = telemetry
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._flows, name)
+
+    def _send(self) -> TracedOperation:
+        return TracedOperation(self._telemetry, "send", "send", SpanKind.PRODUCER)
+
+    def enqueue(self, payload: Any, options: Mapping[str, Any]) -> QueueFlow[Enqueued]:
+        """One job."""
+        with self._send() as call:
+            headers = with_context(options.get("headers"), _carrier(call.begin()))
+            given = options if headers is None else {**options, "headers": headers}
+            self._telemetry.sent.add(1, {**self._telemetry.common, "messaging.operation.name": "send"})
+            done: Enqueued = yield from self._flows.enqueue(payload, given)
+            call.about([done.job_id], batch=False)
+        return done
+
+    def enqueue_many(self, items: Iterable[Mapping[str, Any]]) -> QueueFlow[list[Enqueued]]:
+        """Many jobs: all of them carry the context of the one span."""
+        with self._send() as call:
+            batch = validation.items(items)
+            call.about([None] * len(batch), batch=True)
+            carrier = _carrier(call.begin())
+            self._telemetry.sent.add(
+                len(batch), {**self._telemetry.common, "messaging.operation.name": "send"}
+            )
+            done: list[Enqueued] = yield from self._flows.enqueue_many(
+                [_carrying(item, carrier) for item in batch]
+            )
+        return done
+
+    def claim(self, *args: Any, **kwargs: Any) -> QueueFlow[Any]:
+        """A span where there were jobs, linked to those who enqueued them: an idle worker makes none."""
+        with TracedOperation(self._telemetry, "receive", "receive", SpanKind.CLIENT) as call:
+            call.shown = False
+            claimed = yield from self._flows.claim(*args, **kwargs)
+            jobs = [each.lease.job for each in claimed.leases]
+            call.shown = bool(jobs)
+            call.about([job_id(job.key) for job in jobs], batch=True)
+            call.links = _links(dict(job.headers or ()) for job in jobs)
+            if jobs:
+                self._telemetry.consumed.add(
+                    len(jobs), {**self._telemetry.common, "messaging.operation.name": "receive"}
+                )
+        return claimed
+
+    def complete(self, key: bytes, token: str, value: Any) -> QueueFlow[bool]:
+        """One job."""
+        with self._settle("complete", [(key,)]) as call:
+            held: bool = yield from self._flows.complete(key, token, value)
+            call.error = "" if held else "lease_lost"
+        return held
+
+    def complete_many(self, items: Sequence[Any]) -> QueueFlow[list[Done]]:
+        """Many jobs."""
+        return self._settled("complete", items, lambda: self._flows.complete_many(items))
+
+    def complete_encoded(self, items: Sequence[Any]) -> QueueFlow[list[Done]]:
+        """Many jobs, with results already serialised."""
+        return self._settled("complete", items, lambda: self._flows.complete_encoded(items))
+
+    def fail_many(self, items: Sequence[Any], *about: Any) -> QueueFlow[list[Done]]:
+        """Failed attempts."""
+        return self._settled("fail", items, lambda: self._flows.fail_many(items, *about))
+
+    def release_many(self, items: Sequence[Any], *about: Any) -> QueueFlow[list[Done]]:
+        """Jobs that are given back."""
+        return self._settled("release", items, lambda: self._flows.release_many(items, *about))
+
+    def throttle_many(self, items: Sequence[Any], *about: Any) -> QueueFlow[list[Done]]:
+        """Jobs that are given back, and others wait."""
+        return self._settled("throttle", items, lambda: self._flows.throttle_many(items, *about))
+
+    def abort_many(self, items: Sequence[Any], *about: Any) -> QueueFlow[list[Done]]:
+        """Jobs that end as cancelled."""
+        return self._settled("cancel", items, lambda: self._flows.abort_many(items, *about))
+
+    def _settled(
+        self, name: str, items: Sequence[Any], flow: Callable[[], QueueFlow[list[Done]]]
+    ) -> QueueFlow[list[Done]]:
+        with self._settle(name, items) as call:
+            done = yield from flow()
+            if len(done) == 1 and not done[0].ok:
+                call.error = done[0].code
+        return done
+
+    def _settle(self, name: str, items: Sequence[Any]) -> TracedOperation:
+        """A span within a trace alone: a worker settles jobs of many traces in one commit, outside of them all."""
+        call = TracedOperation(self._telemetry, name, "settle", SpanKind.CLIENT)
+        call.shown = trace.get_current_span(call.context).get_span_context().is_valid
+        call.about([job_id(item[0]) for item in items], batch=len(items) != 1)
+        return call
+
+
+# ── Handlers ─────────────────────────────────────────────────────────────────
+def _traced(telemetry: Telemetry, function: Handler) -> Handler:
+    """A handler with a span around each of its calls."""
+    if is_coroutine(function):
+
+        @functools.wraps(function)
+        async def awaited(argument: Any) -> Any:
+            with _processing(telemetry, argument) as call, _current(call):
+                value = await function(argument)
+                call.error = _error_of(value, argument)
+            return value
+
+        return awaited
+
+    @functools.wraps(function)
+    def called(argument: Any) -> Any:
+        with _processing(telemetry, argument) as call, _current(call):
+            value = function(argument)
+            call.error = _error_of(value, argument)
+        return value
+
+    return called
+
+
+def _processing(telemetry: Telemetry, argument: WorkerJob[Any] | list[WorkerJob[Any]]) -> TracedOperation:
+    """A child of the span that enqueued the job; of a batch, a trace of its own that is linked to theirs."""
+    batch = isinstance(argument, list)
+    jobs = argument if isinstance(argument, list) else [argument]
+    call = TracedOperation(telemetry, "process", "process", SpanKind.CONSUMER)
+    call.duration = telemetry.processed
+    call.context = context.Context()
+    if batch:
+        call.links = _links(job.headers for job in jobs)
+    else:
+        call.context = _PROPAGATOR.extract(jobs[0].headers, call.context)
+        call.attributes["osqueue.job.attempt"] = jobs[0].attempt
+    call.about([job.job_id for job in jobs], batch)
+    call.begin()
+    return call
+
+
+@contextmanager
+def _current(call: TracedOperation) -> Iterator[None]:
+    """Spans that the handler makes are below this one."""
+    assert call.span is not None, "it has begun"
+    with trace.use_span(call.span, record_exception=False, set_status_on_exception=False):
+        try:
+            yield
+        except Directive as asked:
+            call.error = _failed(asked, outcome_of_error(asked))
+            raise
+
+
+def _error_of(value: Any, argument: Any) -> str:
+    if not isinstance(argument, list):
+        return _failed(value, outcome_of_return(value))
+    outcomes = outcomes_of_batch(value, len(argument))
+    return next(filter(None, (_failed(None, each) for each in outcomes)), "")
+
+
+def _failed(value: Any, outcome: RunOutcome) -> str:
+    """The type of the error that an outcome is; a snooze, a throttle or a cancel is none."""
+    if not isinstance(outcome, RunFailed):
+        return ""
+    return type(value).__qualname__ if isinstance(value, Directive) else "failed"
+
+
+# ── Context, in headers ──────────────────────────────────────────────────────
+def _carrier(span: Span) -> dict[str, str]:
+    found: dict[str, str] = {}
+    _PROPAGATOR.inject(found, trace.set_span_in_context(span, context.Context()))
+    return found
+
+
+def _carrying(item: Any, carrier: Mapping[str, str]) -> Any:
+    """An item of a call about many, with the context; what is no item is refused later."""
+    headers = with_context(item.get("headers"), carrier) if isinstance(item, Mapping) else None
+    return item if headers is None else {**item, "headers": headers}
+
+
+def with_context(given: Any, carrier: Mapping[str, str]) -> dict[str, str] | None:
+    """A caller's headers with the context beside them, as far as there is room; None: leave them as they are.
+
+    A context of the caller's own stays. What is no headers is refused later, where all options are read.
+    """
+    headers = {} if given is None else given
+    if not isinstance(headers, Mapping) or not all(
+        isinstance(text, str) for pair in headers.items() for text in pair
+    ):
+        return None
+    if TRACEPARENT not in carrier or any(name.lower() in (TRACEPARENT, TRACESTATE) for name in headers):
+        return None
+    parent = {**headers, TRACEPARENT: carrier[TRACEPARENT]}
+    if not _fits(parent):
+        return None
+    state = carrier.get(TRACESTATE, "")
+    both = {**parent, TRACESTATE: state}
+    return both if state and len(state) <= limits.HEADER_VALUE_CHARS_MAX and _fits(both) else parent
+
+
+def _fits(headers: Mapping[str, str]) -> bool:
+    size = sum(len(text.encode("utf-8", "replace")) for pair in headers.items() for text in pair)
+    return len(headers) <= limits.HEADERS_MAX and size <= limits.HEADERS_BYTES_MAX
+
+
+def _links(headers: Iterable[Mapping[str, str]]) -> list[Link]:
+    found = (
+        trace.get_current_span(_PROPAGATOR.extract(each, context.Context())).get_span_context()
+        for each in headers
+    )
+    return [Link(each) for each in {each.span_id: each for each in found if each.is_valid}.values()]

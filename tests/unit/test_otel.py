@@ -1,0 +1,236 @@
+"""Spans and metrics of OpenTelemetry: a trace goes from the enqueuer to the handler."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.trace import SpanKind, StatusCode, get_current_span
+
+from osqueue import AsyncQueue, NotInstalled, Queue, Snooze, limits
+from osqueue.otel import instrument, with_context
+from osqueue.stores.memory import MemoryStore
+from tests.support.api_server import api_server
+from tests.support.served import served
+
+PARENT = {"traceparent": "00-" + "1" * 32 + "-" + "2" * 16 + "-01"}
+
+
+class Recorded:
+    """A provider, and the spans that it has exported."""
+
+    def __init__(self, **options: Any) -> None:
+        self.provider = TracerProvider(**options)
+        self._exporter = InMemorySpanExporter()
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+
+    def spans(self, name: str) -> list[ReadableSpan]:
+        """Those of an operation."""
+        return [each for each in self._exporter.get_finished_spans() if each.name == f"{name} mail"]
+
+
+@contextmanager
+def opened(place: str) -> Iterator[Any]:
+    """A store, or the address of an API before one."""
+    if place == "embedded":
+        yield MemoryStore()
+    elif place == "api":
+        with api_server(MemoryStore()) as url:
+            yield url
+    else:
+        with served(MemoryStore()) as url:
+            yield url
+
+
+def queue_at(place: Any) -> Queue[Any]:
+    return Queue.connect(place, "mail") if isinstance(place, str) else Queue(place, "mail")
+
+
+def worked(q: Any) -> None:
+    q.run(until_empty=True, signals=False, poll=0.01)
+
+
+@pytest.mark.parametrize("place", ["embedded", "api", "served"])
+def test_a_trace_goes_from_the_enqueuer_to_the_handler(place: str) -> None:
+    told, seen = Recorded(), []
+    with opened(place) as where:
+        sender, q = queue_at(where), queue_at(where)
+        instrument(sender, told.provider)
+        instrument(q, told.provider)
+        q.handler(lambda job: seen.append(get_current_span().get_span_context().span_id))
+        with told.provider.get_tracer("test").start_as_current_span("request") as request:
+            job = sender.enqueue({"secret": 1})
+        worked(q)
+    (send,), (process,), (receive,) = map(told.spans, ("send", "process", "receive"))
+    assert send.context is not None
+    assert process.context is not None
+    assert send.parent is not None
+    assert send.parent.span_id == request.get_span_context().span_id
+    assert process.parent is not None
+    assert process.parent.span_id == send.context.span_id
+    assert process.context.trace_id == send.context.trace_id
+    assert seen == [process.context.span_id]
+    assert [each.context.span_id for each in receive.links] == [send.context.span_id]
+    assert (send.kind, receive.kind, process.kind) == (SpanKind.PRODUCER, SpanKind.CLIENT, SpanKind.CONSUMER)
+    assert process.attributes == {
+        "messaging.system": "osqueue",
+        "messaging.destination.name": "mail",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.message.id": job.job_id,
+        "osqueue.job.attempt": 1,
+    }
+    assert send.attributes is not None
+    assert send.attributes["messaging.message.id"] == job.job_id
+
+
+def test_coroutines_have_their_own_spans() -> None:
+    told, seen = Recorded(), {}
+
+    async def run() -> None:
+        q: AsyncQueue[Any] = AsyncQueue(MemoryStore(), "mail")
+        instrument(q, told.provider)
+
+        @q.handler
+        async def handle(job: Any) -> None:
+            await asyncio.sleep(0)
+            seen[job.job_id] = get_current_span().get_span_context().span_id
+
+        for number in range(3):
+            await q.enqueue(number)
+        await q.run(until_empty=True, signals=False, poll=0.01)
+
+    asyncio.run(run())
+    process = {each.attributes["messaging.message.id"]: each for each in told.spans("process")}  # type: ignore[index]
+    assert seen == {name: each.context.span_id for name, each in process.items()}  # type: ignore[union-attr]
+    assert len({each.context.trace_id for each in process.values()}) == 3  # type: ignore[union-attr]
+
+
+def test_each_attempt_is_a_span_of_the_same_trace_and_says_why_it_failed_but_no_message() -> None:
+    told = Recorded()
+    q: Queue[Any] = Queue(MemoryStore(), "mail")
+    q.configure(backoff_base=0.01, backoff_cap=0.01)
+
+    @q.handler  # registered before
+    def handle(job: Any) -> Any:
+        if job.run == 1:
+            return Snooze(0)
+        if job.attempt == 1:
+            raise ValueError("the secret of the payload")
+        return None
+
+    instrument(q, told.provider)
+    instrument(q, told.provider)  # once more does nothing
+    q.enqueue(1)
+    while len(told.spans("process")) < 3:
+        worked(q)
+    snoozed, failed, done = told.spans("process")
+    assert len({each.context.trace_id for each in (snoozed, failed, done)}) == 1  # type: ignore[union-attr]
+    assert [each.status.status_code for each in (snoozed, failed, done)] == [
+        StatusCode.UNSET,
+        StatusCode.ERROR,
+        StatusCode.UNSET,
+    ]
+    (event,) = failed.events
+    assert event.attributes is not None
+    assert event.attributes["exception.type"] == "ValueError"
+    assert "secret" not in failed.to_json().replace('raise ValueError(\\"the secret of the payload\\")', "")
+
+
+def test_a_batch_is_linked_to_those_who_enqueued_its_jobs() -> None:
+    told = Recorded()
+    q: Queue[Any] = Queue(MemoryStore(), "mail")
+    instrument(q, told.provider)
+    q.handler(batch=10)(lambda jobs: [ValueError("no") for _ in jobs])
+    q.enqueue(1, max_attempts=1)
+    q.enqueue_many([{"payload": 2, "max_attempts": 1}, {"payload": 3, "max_attempts": 1, "headers": PARENT}])
+    worked(q)
+    (process,) = told.spans("process")
+    sent = {each.context.span_id for each in told.spans("send")}  # type: ignore[union-attr]
+    assert {each.context.span_id for each in process.links} == {*sent, int("2" * 16, 16)}
+    assert process.parent is None
+    assert process.attributes is not None
+    assert process.attributes["messaging.batch.message_count"] == 3
+    assert process.status.status_code is StatusCode.ERROR
+
+
+def test_a_lease_settled_within_a_span_has_one_and_an_empty_claim_has_none() -> None:
+    told = Recorded()
+    q: Queue[Any] = Queue(MemoryStore(), "mail")
+    instrument(q, told.provider)
+    assert q.claim() == []
+    assert told.spans("receive") == []
+    q.enqueue(1)
+    with told.provider.get_tracer("test").start_as_current_span("mine"):
+        (lease,) = q.claim()
+        lease.complete()
+    (complete,) = told.spans("complete")
+    assert complete.attributes is not None
+    assert complete.attributes["messaging.message.id"] == lease.job_id
+    assert complete.attributes["messaging.operation.type"] == "settle"
+
+
+def test_without_sampling_the_trace_goes_on_and_nothing_is_exported() -> None:
+    told = Recorded(sampler=ALWAYS_OFF)
+    q: Queue[Any] = Queue(MemoryStore(), "mail")
+    instrument(q, told.provider)
+    q.enqueue(1)
+    (lease,) = q.claim()
+    assert int(lease.headers["traceparent"][-2:], 16) & 1 == 0  # the flag "sampled"
+    assert told.spans("send") == told.spans("receive") == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [PARENT, {"Traceparent": "mine"}, {str(n): "" for n in range(limits.HEADERS_MAX)}, {1: 2}, "text"],
+)
+def test_a_context_of_the_callers_own_stays_and_headers_without_room_too(given: Any) -> None:
+    assert with_context(given, {"traceparent": "other", "tracestate": "a=b"}) is None
+
+
+def test_the_state_is_left_out_where_it_has_no_room() -> None:
+    full = {str(number): "" for number in range(limits.HEADERS_MAX - 1)}
+    carrier = {"traceparent": "x", "tracestate": "a=b"}
+    assert with_context(None, carrier) == carrier
+    assert with_context(full, carrier) == {**full, "traceparent": "x"}
+    long = {**carrier, "tracestate": "a" * (limits.HEADER_VALUE_CHARS_MAX + 1)}
+    assert with_context(None, long) == {"traceparent": "x"}
+    wide = {str(number): "é" * limits.HEADER_VALUE_CHARS_MAX for number in range(4)}  # 2 KB with the names
+    assert with_context(wide, carrier) is None
+
+
+def test_what_is_sent_and_claimed_is_counted_and_durations_are_measured() -> None:
+    reader = InMemoryMetricReader()
+    q: Queue[Any] = Queue(MemoryStore(), "mail")
+    instrument(q, Recorded().provider, MeterProvider(metric_readers=[reader]))
+    q.handler(lambda job: None)
+    q.enqueue_many([{"payload": 1}, {"payload": 2}])
+    worked(q)
+    data = reader.get_metrics_data()
+    assert data is not None
+    found = {
+        each.name: list(each.data.data_points) for each in data.resource_metrics[0].scope_metrics[0].metrics
+    }
+    assert [point.value for point in found["messaging.client.sent.messages"]] == [2]  # type: ignore[union-attr]
+    assert [point.value for point in found["messaging.client.consumed.messages"]] == [2]  # type: ignore[union-attr]
+    assert [point.count for point in found["messaging.process.duration"]] == [2]  # type: ignore[union-attr]
+    operations = found["messaging.client.operation.duration"]
+    names = {(point.attributes or {})["messaging.operation.name"] for point in operations}
+    assert names == {"send", "receive", "complete"}
+
+
+def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    monkeypatch.delitem(sys.modules, "osqueue.otel")
+    with pytest.raises(NotInstalled, match=r"osqueue\[otel\]"):
+        import osqueue.otel  # noqa: F401
