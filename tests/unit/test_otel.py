@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -227,6 +227,23 @@ def test_what_is_sent_and_claimed_is_counted_and_durations_are_measured() -> Non
     operations = found["messaging.client.operation.duration"]
     names = {(point.attributes or {})["messaging.operation.name"] for point in operations}
     assert names == {"send", "receive", "complete"}
+
+
+def test_a_handler_that_wants_to_end_the_program_has_failed_its_job_and_its_span() -> None:
+    told = Recorded()
+    q: Queue[Any] = Queue(MemoryStore(), "mail")
+
+    @q.handler
+    def handle(job: Any) -> Any:
+        sys.exit("enough")
+
+    instrument(q, told.provider)
+    q.enqueue(1, max_attempts=1)
+    with suppress(SystemExit):
+        worked(q)
+    (span,) = told.spans("process")
+    assert span.status.status_code == StatusCode.ERROR
+    assert (span.attributes or {})["error.type"] == "SystemExit"
 
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

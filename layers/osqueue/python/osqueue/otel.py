@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import traceback
+from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -51,6 +52,7 @@ TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
 BOUNDARIES = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 
 R = TypeVar("R")
+ENDINGS = (Directive, CancelledError, GeneratorExit)  # that something asked for: no failures
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 
@@ -131,7 +133,7 @@ class TracedOperation:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         machine = self._telemetry.machine
-        failure = error if isinstance(error, Exception) and not isinstance(error, Directive) else None
+        failure = None if error is None or isinstance(error, ENDINGS) else error
         if failure is not None:
             self.error = type(failure).__qualname__
         told = {"error.type": self.error} if self.error else {}
