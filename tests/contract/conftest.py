@@ -23,7 +23,10 @@ from osqueue.stores.wrapped import WrappedStore
 from tests.support import store_kinds
 
 STORES = ("memory", "file", "s3")
-REMOTE = ("http", "serve", "lambda")  # an API in front of a store in memory
+REMOTE = (
+    "serve",
+    "lambda",
+)  # an API in front of a store in memory: awaited over HTTP, blocking by direct invocation
 
 
 class Shifted(Machine):
@@ -132,8 +135,6 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
             served_url: str = request.getfixturevalue("served_url")
             return served_url
         url: str = request.getfixturevalue("api_url")
-        if request.param == "http":
-            return url
         request.getfixturevalue("aws_environment")
         return f"lambda://{request.getfixturevalue('api_server').PREFIX}?endpoint={url}"
     if request.param == "s3":

@@ -124,6 +124,7 @@ class Neighbours:
         self._links: dict[int, asyncio.Task[_Link]] = {}
         self._away_until: dict[int, float] = {}  # on the monotonic clock, by process
         self._running: set[asyncio.Task[None]] = set()
+        self._others: set[asyncio.StreamWriter] = set()  # who hand over requests here
 
     async def start(self) -> None:
         """Listen for the others. Where that cannot be they answer themselves."""
@@ -143,6 +144,8 @@ class Neighbours:
             self._server.close()
         if self._running:
             await asyncio.wait(self._running, timeout=END_SECONDS)
+        for other in list(self._others):
+            other.close()
         for task in self._links.values():
             if task.done() and not task.cancelled() and task.exception() is None:
                 task.result().close()
@@ -196,6 +199,7 @@ class Neighbours:
             if not task.cancelled():
                 task.exception()  # the other one has gone: nobody is there to be told
 
+        self._others.add(writer)
         try:
             while (data := await _read(reader)) is not None:
                 asked = _decode_asked(data)
@@ -206,7 +210,10 @@ class Neighbours:
                 task = tasks[asked.number] = asyncio.create_task(answer(asked), name=str(asked.number))
                 self._running.add(task)
                 task.add_done_callback(ended)
+        except asyncio.CancelledError:
+            pass  # the loop ends; what calls this would tell of it as a defect
         finally:
+            self._others.discard(writer)
             for task in list(tasks.values()):  # whose callers were that process's
                 task.cancel()
             writer.close()
