@@ -2,7 +2,7 @@
 
 Both happen in one commit or neither. From then on the old job never waits again, and until it is over the new one does
 not start, nor does whatever takes the place of that. Callers of such ids leave one job of each that waits, but for
-those that somebody redrove, or that ran when a caller died who had not come to ask them.
+those that somebody redrove. Where a caller dies who has not come to ask, whoever enqueues in its place does.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Restarts:
 
     def __init__(self) -> None:
         self.behind: dict[bytes, set[bytes]] = {}  # by the new job: those that it restarted
+        self.heirs: dict[bytes, bytes] = {}  # of jobs whose places were taken
         self.asked: set[bytes] = set()  # jobs that were restarted
 
     def commit(
@@ -46,7 +47,8 @@ class Restarts:
         excused: set[bytes],
     ) -> None:
         """A commit was made; ``found``: where jobs are after it. ``excused``: jobs that may wait beside others."""
-        fresh = dict(_restarted(batch))
+        self.heirs |= {row.key: row.successor for row in state.finished if row.successor is not None}
+        fresh = {new: self._heir(old) for new, old in _restarted(batch)}
         for item, code in replacements(batch):
             if code in TAKEN:
                 self.behind[item.new.key] = set(self.behind.get(item.old.key, ()))
@@ -65,6 +67,12 @@ class Restarts:
         if before is not None:
             self._asked_for(before, state, batch, set(fresh.values()))
         self._alone(found, excused)
+
+    def _heir(self, key: bytes) -> bytes:
+        """Who was there when a job was to make room."""
+        while key in self.heirs:
+            key = self.heirs[key]
+        return key
 
     def _asked_for(
         self, before: State, state: State, batch: RecordedReduction, restarted: set[bytes]
@@ -94,8 +102,8 @@ class Restarts:
 def _restarted(batch: RecordedReduction) -> Iterator[tuple[bytes, bytes]]:
     """The jobs that were accepted, with those that they restart."""
     for spec in _accepted(batch):
-        if spec.restarts:
-            yield spec.key, spec.restarts
+        if spec.restarts is not None:
+            yield spec.key, spec.restarts.key
 
 
 def _accepted(batch: RecordedReduction) -> Iterator[JobSpec]:

@@ -73,6 +73,10 @@ class Stories:
         self.successors: dict[bytes, bytes] = {}  # of jobs that were replaced
         self.rules = False  # do callers say how their ids are kept unique?
         self.passed: set[bytes] = set()  # jobs that ran or were over when another was let in under their id
+        self.restarted: set[bytes] = set()  # jobs that made room for one under their id
+        self.behind: dict[
+            bytes, bytes
+        ] = {}  # by keys that entries named: the jobs that theirs were to restart
         self.closed: dict[str, bool] = {}  # is the entry of a place about to be removed?
         self.retired: set[bytes] = set()  # keys whose entries were removed before anybody enqueued under them
         self.freed = 0
@@ -89,7 +93,9 @@ class Stories:
         if key.startswith(self.folder):
             entry = id_index.entry_of(Found(body, "", 0), key)
             before = self.entries.get(key, [(0.0, None)])[-1][1]
-            if self.rules and before is not None and self.state(before) not in uniques.WAITING:
+            if entry.restarts:
+                self.behind[entry.key] = entry.restarts
+            elif self.rules and before is not None and self.state(before) not in uniques.WAITING:
                 self.passed.add(
                     before
                 )  # somebody's rule let go of it; others may help to enqueue what comes next
@@ -124,7 +130,9 @@ class Stories:
 
     def stood_for(self, client_id: str, queue: str, began: float, ended: float) -> set[bytes | None]:
         """What an id stood for at some moment of an interval."""
-        return set(_during(self.entries.get(id_index.entry_key(queue, client_id), []), None, began, ended))
+        entries = self.entries.get(id_index.entry_key(queue, client_id), [])
+        found = set(_during(entries, None, began, ended))
+        return found | {self.behind[key] for key in found if key in self.behind}
 
     # ── Jobs ─────────────────────────────────────────────────────────────────
     def commit(self, state: State, batch: RecordedReduction, leaves: Sequence[TableLeaf]) -> None:
@@ -189,9 +197,13 @@ class Stories:
     def _alone(self, client_id: str, new: JobSpec) -> None:
         """No other job of the id may be under way, or have a result that lives, but for what the rule allows."""
         for other in self.named.get(client_id, ()):
-            if other in self.redriven or other in self.passed:
+            if other in self.redriven or other in self.passed or other in self.restarted:
                 continue  # it was over; that somebody revived it is not the id's doing
-            if other == new.restarts:  # in this very commit it ends, or is asked to
+            if new.restarts is not None and other == self.heir(new.restarts.key):
+                self.restarted.add(other)  # in this very commit it ends, or is asked to
+                continue
+            if other == self.behind.get(new.key) and self.state(other) not in LIVE:
+                self.restarted.add(other)  # it was to end for this one, and did so by itself
                 continue
             if uniques.may_come_beside(new, self.state(other)):
                 self.passed.add(other)

@@ -13,8 +13,8 @@ from typing import Any
 
 from osqueue.core.job_ops import JobSpec, ReplaceJobs, Replacement
 from osqueue.core.ops import Code
-from osqueue.core.state import FAILING, QUEUED, SCHEDULED
-from osqueue.model.unique import Unique
+from osqueue.core.state import FAILING, PROCESSING, QUEUED, SCHEDULED
+from osqueue.model.unique import RESTART, Unique
 
 from .ledger import RecordedReduction, Violation
 
@@ -43,10 +43,12 @@ def check(batch: RecordedReduction) -> None:
 
 
 def may_come_beside(new: JobSpec, state: str) -> bool:
-    """Does the rule of a new job let it in while the one before it is there?"""
+    """Does the rule of a new job let it in while the one before it is there? To restart that is to ask it to end."""
+    if new.unique is not None and new.unique.on_duplicate == RESTART and state == PROCESSING:
+        return False
     held = "" if new.unique is None else new.unique.while_
     return (held == "waiting" and state not in WAITING) or (
-        held == "live" and state not in (*WAITING, "processing")
+        held == "live" and state not in (*WAITING, PROCESSING)
     )
 
 

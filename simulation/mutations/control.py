@@ -20,6 +20,7 @@ from .. import (
     id_scenes,
     look_scenes,
     mend_scenes,
+    restart_scenes,
     scenes,
     shelf_scenes,
     steer_scenes,
@@ -47,6 +48,7 @@ ALL_SCENES: dict[str, Callable[[Play], Any]] = {
     **steer_scenes.SCENES,
     **turn_scenes.SCENES,
     **unique_scenes.SCENES,
+    **restart_scenes.SCENES,
 }
 SEEDS = 9  # runs that a mutation may survive
 

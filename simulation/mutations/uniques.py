@@ -16,7 +16,8 @@ from osqueue.core.replacing import _Waiting
 from osqueue.core.state import QUEUED, FinishedJob, Span, State
 from osqueue.objects import id_index
 from osqueue.objects.id_index import FinishedId, IdEntry
-from osqueue.operations.deduplication import DedupAttempt, Deduplication, Takeover
+from osqueue.operations.dedup_attempt import DedupAttempt, Takeover
+from osqueue.operations.deduplication import Deduplication
 
 from .control import Control, in_runs, in_scene, patched
 

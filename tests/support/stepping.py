@@ -119,6 +119,11 @@ def writes(part: str) -> Callable[[StoreRequest], bool]:
     return lambda request: not isinstance(request, Get | List | Delete) and part in request.key
 
 
+def reads(part: str) -> Callable[[StoreRequest], bool]:
+    """Is it a read of such an object?"""
+    return lambda request: isinstance(request, Get) and part in request.key
+
+
 def interleave(calls: Sequence[Call], chance: Any) -> None:
     """Let all go on to their ends, one request of a randomly chosen one at a time."""
     while going := [call for call in calls if not call.over]:

@@ -45,7 +45,7 @@ class JobSpec(Struct, frozen=True, array_like=True, gc=False):
     group: str = ""
     then: bytes = b""  # see ``Links``
     batch: bytes = b""  # the key of one, in the same shard
-    restarts: bytes = b""  # the key of the job that holds the id, and is asked to end for this one
+    restarts: CancelJob | None = None  # the job that holds the id, and makes room for this one
     units: int | None = None  # None: 1
 
 

@@ -197,14 +197,14 @@ def _accept(draft: Draft, new: JobSpec, accepted: list[JobRecord]) -> Code:
         return Code.BATCH_OVER
     due = max(new.at_ms, draft.after(new.delay_ms))
     job = record_of(new, draft.settings, draft.now, draft.latest, due if due > draft.now else 0)
+    if job.due_ms and len(draft.delayed_spans) >= spill.DELAYED_SPANS_MAX:
+        return Code.DELAYED_LIMIT
+    if new.restarts is not None and not replacing.make_room(draft, new.restarts):
+        return Code.RETRY
     if job.due_ms:
-        if len(draft.delayed_spans) >= spill.DELAYED_SPANS_MAX:
-            return Code.DELAYED_LIMIT
         draft.delay(job)
     else:
         draft.queue(job)
-    if new.restarts:  # one that runs is asked to end; it may have gone back to wait since
-        admin.cancel(draft, CancelJob(new.restarts))
     accepted.append(job)
     if shared:
         draft.learn(new.key)

@@ -7,6 +7,9 @@ few commits.
 The new one was enqueued when the first of them was, and stands where the old one stood, so that no number of
 replacements costs an id its turn: at its place in the head, or, if it lay in a segment, behind all that are ready. Only
 where another priority, kind or time is asked for does it begin at the back.
+
+A job that restarts one that runs is an ordinary one, behind the other in their group: ``make_room`` is all that its
+commit does beside.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ class _Waiting(Struct):
 
 def replace_jobs(draft: Draft, op: ReplaceJobs) -> Outcome:
     """QUEUED or SCHEDULED where one was replaced; RETRY where it waits no more, or lies somewhere else by now."""
-    heirs = {row.key: row.successor for row in draft.finished if row.successor is not None}
+    heirs = _heirs(draft)
     return outcome([_replace(draft, item, heirs) for item in op.items])
 
 
@@ -94,9 +97,25 @@ def _replace(draft: Draft, item: Replacement, heirs: dict[bytes, bytes]) -> Code
         cause="replaced",
         successor=fresh.key,
     )
-    if new.restarts:
-        cancel(draft, CancelJob(new.restarts))
     return Code.SCHEDULED if fresh.due_ms else Code.QUEUED
+
+
+def make_room(draft: Draft, op: CancelJob) -> bool:
+    """Ask a job that runs to end, or cancel it if it has gone back to wait, and then whoever took its place there.
+
+    Answers False where the job is nowhere to be seen: it is over, or it waits in a segment without evidence of that.
+    """
+    heirs = _heirs(draft)
+    key = op.key
+    while key in heirs:
+        key = heirs[key]
+    code = cancel(draft, op if key == op.key else CancelJob(key))
+    return code in (Code.PROCESSING, Code.CANCELLED, Code.COMPLETED)
+
+
+def _heirs(draft: Draft) -> dict[bytes, bytes]:
+    """Of jobs whose places were taken: who took each."""
+    return {row.key: row.successor for row in draft.finished if row.successor is not None}
 
 
 def _find(draft: Draft, op: CancelJob) -> _Waiting | None:

@@ -7,7 +7,8 @@ entry gone, the next caller would enqueue a second job. So it takes four steps:
     close     the entry is marked by compare-and-swap: from then on no caller enqueues under it
     forget    a commit makes everybody who looked before it look again (``State.forgotten``)
     look      if the key is still nowhere, no job can come under it any more
-    remove    if the entry is as it was closed; if there is a job, the entry stays, and callers find the job by it
+    remove    if the entry is as it was closed; if there is a job, the entry stays, and callers find the job by it;
+              if its job was to restart one that is still there, it stands for that one again
 
 A caller who reads a closed entry whose key is nowhere does the second and third step itself and takes the entry over
 (``operations.deduplication``). The creator of the entry, if it comes back after a day, has to look again like everybody
@@ -101,12 +102,28 @@ def _nowhere(queue: str, found: Iterable[FoundEntry]) -> Flow[list[FoundEntry]]:
 
 
 def _known(root: str, state: State, each: FoundEntry) -> Flow[bool]:
-    assert each.entry is not None
+    return (yield from _is_there(root, state, _key(each)))
+
+
+def _is_there(root: str, state: State, key: bytes) -> Flow[bool]:
     try:
-        location: JobLocation | None = yield from find_in_state(root, state, each.entry.key)
+        location: JobLocation | None = yield from find_in_state(root, state, key)
     except (NotFound, Damaged, NewerFormat):
         return True
     return location is not None
+
+
+def _without(queue: str, gone: Sequence[FoundEntry]) -> Flow[list[DeleteIfMatch | PutIfMatch]]:
+    """What becomes of entries whose keys are nowhere."""
+    changes: list[DeleteIfMatch | PutIfMatch] = []
+    for each in gone:
+        old = each.entry.restarts if each.entry is not None else b""
+        state = (yield from read_state(queue, shard_of(old))) if old else None
+        if state is not None and (yield from _is_there(root_of(queue, shard_of(old)), state, old)):
+            changes.append(PutIfMatch(each.place, id_index.encode(old), each.version))
+        else:
+            changes.append(DeleteIfMatch(each.place, each.version))
+    return changes
 
 
 # ── Removing ─────────────────────────────────────────────────────────────────
@@ -148,7 +165,7 @@ def _page(folder: str, first: str, last: str) -> Flow[list[str]]:
 
 def _retire(queue: str, lost: Sequence[FoundEntry]) -> QueueFlow[int]:
     closed: dict[int, list[FoundEntry]] = {}
-    marks = [PutIfMatch(each.place, id_index.encode(_key(each), closing=True), each.version) for each in lost]
+    marks = [PutIfMatch(each.place, id_index.closed(each.entry), each.version) for each in lost if each.entry]
     for each, reply in zip(lost, (yield from ask_all(marks, ENTRY)), strict=True):
         if isinstance(reply, Written):  # else somebody was faster, or nobody knows: left for another day
             marked = FoundEntry(each.place, reply.version, each.modified_ms, each.entry)
@@ -157,10 +174,10 @@ def _retire(queue: str, lost: Sequence[FoundEntry]) -> QueueFlow[int]:
     for shard, group in closed.items():
         yield Submit(shard, (LOOK_AGAIN,))
         gone = yield from _nowhere(queue, group)
-        replies = yield from ask_all([DeleteIfMatch(each.place, each.version) for each in gone], ENTRY)
+        replies = yield from ask_all((yield from _without(queue, gone)), ENTRY)
         freed += sum(isinstance(reply, Deleted) for reply in replies)
         for reply in replies:
-            if not isinstance(reply, Deleted | Refused):
+            if not isinstance(reply, Deleted | Written | Refused):
                 raise unavailable(reply, "leave to remove an id")
     return freed
 

@@ -7,6 +7,9 @@ The others find the entry and ask the queue what became of that job; if it is no
 come to enqueue it yet, or never will, and they enqueue it under the same key. The reducer accepts a key once.
 An entry is replaced (the job is over, the id may be used again) and removed by conditional writes only.
 
+A job that restarts the one that runs under its id is enqueued like any other, after its entry names it. Until then the
+id stands for the one that runs, which the entry names as well: its caller may never come to enqueue its job.
+
 A job that took the place of another under its id was accepted before the entry names it: the old job names its
 successor. So an entry that says ``place`` and names a job that is nowhere tells of one that is over and forgotten, and
 nobody enqueues under that key again. An entry may be behind: it names a job that was replaced. It never is behind a job
@@ -54,6 +57,7 @@ class IdEntry(Struct, frozen=True):
     modified_ms: int = 0  # when it was written, by the store's clock
     fresh: bool = False  # this very call wrote it, and knows so
     place: int = 0  # how many jobs of the id its job took the place of; above 0 it was enqueued before this was written
+    restarts: bytes = b""  # the job that the id stands for as long as nobody has enqueued one under `key`
 
 
 class FinishedId(Struct, frozen=True):
@@ -77,6 +81,7 @@ class _Stored(Struct, frozen=True, array_like=True):
     key: bytes
     closing: bool = False
     place: int = 0
+    restarts: bytes = b""
 
 
 _decode = msgspec.msgpack.Decoder(_Stored).decode
@@ -87,9 +92,14 @@ def entry_key(queue: str, client_id: str) -> str:
     return f"{FOLDER}{queue}/{hashlib.sha256(client_id.encode()).hexdigest()}"
 
 
-def encode(key: bytes, closing: bool = False, place: int = 0) -> bytes:
+def encode(key: bytes, closing: bool = False, place: int = 0, restarts: bytes = b"") -> bytes:
     """The content of an entry."""
-    return frame(b"OSQD", msgspec.msgpack.encode(_Stored(key, closing, place)))
+    return frame(b"OSQD", msgspec.msgpack.encode(_Stored(key, closing, place, restarts)))
+
+
+def closed(entry: IdEntry) -> bytes:
+    """The content of an entry that is about to be removed."""
+    return encode(entry.key, closing=True, place=entry.place, restarts=entry.restarts)
 
 
 def entry_of(found: Found, place: str) -> IdEntry:
@@ -98,7 +108,14 @@ def entry_of(found: Found, place: str) -> IdEntry:
         stored = _decode(unframe(b"OSQD", found.body, place))
     except msgspec.MsgspecError as error:
         raise Damaged(f"{place} cannot be decoded: {error}") from error
-    return IdEntry(stored.key, found.version, stored.closing, found.modified_ms, place=stored.place)
+    return IdEntry(
+        stored.key,
+        found.version,
+        stored.closing,
+        found.modified_ms,
+        place=stored.place,
+        restarts=stored.restarts,
+    )
 
 
 def _entry_or_error(
@@ -178,11 +195,15 @@ def create(queue: str, wished: Sequence[tuple[str, bytes]]) -> Flow[list[IdEntry
     return [done[at] for at in range(len(wished))]
 
 
-def replace(queue: str, client_id: str, entry: IdEntry, key: bytes) -> Flow[IdEntry | None]:
+def replace(
+    queue: str, client_id: str, entry: IdEntry, key: bytes, restarts: bytes = b""
+) -> Flow[IdEntry | None]:
     """Let an id stand for another key, if it still stands for ``entry``'s; None: ``create`` tells what now."""
-    put = PutIfMatch(entry_key(queue, client_id), encode(key), entry.version)
+    put = PutIfMatch(entry_key(queue, client_id), encode(key, restarts=restarts), entry.version)
     (reply,) = yield from ask_all([put], ONCE)
-    return IdEntry(key, reply.version, fresh=True) if isinstance(reply, Written) else None
+    if not isinstance(reply, Written):
+        return None
+    return IdEntry(key, reply.version, fresh=True, restarts=restarts)
 
 
 def follow(queue: str, client_id: str, entry: IdEntry, key: bytes, place: int) -> Flow[IdEntry | None]:

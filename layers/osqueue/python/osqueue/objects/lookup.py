@@ -18,6 +18,7 @@ from ..core import state as stored
 from ..core.draft import LATE
 from ..core.drop_rules import covering, why_of
 from ..core.head_content import jobs_in_memory
+from ..core.job_ops import CancelJob
 from ..core.rows import BodyRef
 from ..core.state import (
     ARCHIVE_ONLY,
@@ -59,6 +60,14 @@ class JobLocation(Struct, frozen=True):
         if self.lease is not None:
             return lease_view(self.lease)
         return finished_view(self.row) if self.row is not None else job_view(self.state, self.job)
+
+    @property
+    def evidence(self) -> CancelJob:
+        """What cancels it. The reducer cannot see it inside a segment: then it tells where it was seen to wait."""
+        place = self.place
+        if place is None:
+            return CancelJob(self.job.key)
+        return CancelJob(self.job.key, place.job, place.top.name, place.offset, place.index, place.vector)
 
     def at(self, state: State) -> JobLocation:
         """The job as it stands by its head: it is over when it waits and its start deadline has passed, or a drop rule
@@ -109,6 +118,15 @@ def find_many_in_state(root: str, state: State, keys: Collection[bytes]) -> Flow
     for key, kept in over.items():
         found[key] = JobLocation(kept.row.state, kept.row.job, row=kept.row, table=kept.top.name)
     return found
+
+
+def find_heir(root: str, state: State, key: bytes) -> Flow[JobLocation | None]:
+    """Find a job in one state of its shard, or the last who took its place. Raises as ``find_in_state`` does."""
+    while True:
+        found = yield from find_in_state(root, state, key)
+        if found is None or found.row is None or found.row.successor is None:
+            return found
+        key = found.row.successor
 
 
 def find_in_head(state: State, key: bytes) -> JobLocation | None:

@@ -6,6 +6,9 @@ the item a duplicate, a completed one is its answer, and any other that is over 
 job. The item's rule may say less of what takes the id, and that it takes the place of a job that waits: then the commit
 that accepts it cancels the old one, which names it as its successor, and the entry is changed after that. Whoever finds
 the old job under the id follows it to the last one, and brings the entry up to date before anything else.
+
+An item that restarts a job which runs takes over the entry, which names that job beside the new one: so whoever
+enqueues under the new key has the same commit ask the old job to end. Until one did, the old job decides.
 """
 
 from __future__ import annotations
@@ -22,14 +25,15 @@ from ..core.job_ops import CancelJob, JobSpec, UniqueRule
 from ..core.ops import Code
 from ..core.queue_ops import LOOK_AGAIN
 from ..core.state import COMPLETED, PROCESSING, QUEUED, SCHEDULED, FinishedJob, State
-from ..errors import Conflict, Damaged, Expired, NewerFormat, NotFound, OsqueueError, Rejected, Throttled
+from ..errors import Conflict, Expired, NotFound, OsqueueError, Rejected, Throttled
 from ..model.job import Enqueued
 from ..model.keys import job_id, key_like, key_of, shard_of
 from ..model.unique import DEBOUNCE, RESTART
 from ..objects import finished_tables, id_index
 from ..objects.layout import read_state, root_of
-from ..objects.lookup import WAITING, JobLocation, find_in_head, find_in_state
+from ..objects.lookup import WAITING, JobLocation, find_heir, find_in_head, find_in_state
 from ..objects.segments import find_many, lost_object
+from .dedup_attempt import DedupAttempt, Takeover
 from .results import ResultFlows
 
 PlaceJobs = Callable[[list[JobSpec], int], QueueFlow[list[Enqueued | Code]]]
@@ -37,61 +41,7 @@ PlaceJobs = Callable[[list[JobSpec], int], QueueFlow[list[Enqueued | Code]]]
 
 ROUNDS_MAX = 20  # looks in a row that bring no item further, at jobs that move while they are enqueued again
 NO_RULE = UniqueRule()
-
-
-class DedupAttempt:
-    """One item of a call, on its way into the queue."""
-
-    __slots__ = (
-        "answer",
-        "closing",
-        "entry",
-        "failure",
-        "first",
-        "missed",
-        "new",
-        "old",
-        "original",
-        "ready",
-        "retired_key",
-    )
-
-    def __init__(self, new: JobSpec) -> None:
-        self.new = new  # as it will be submitted
-        self.original = new  # as its caller gave it
-        self.first = False  # this very call wrote the entry, so it does not repeat another
-        self.entry: id_index.IdEntry | None = None  # what its id stands for
-        self.ready = new.client_id is None  # may be submitted as it is
-        self.answer: Enqueued | None = None
-        self.failure: OsqueueError | None = None  # of the store, not of this item
-        self.closing = False  # its id's entry is about to be removed
-        self.retired_key: bytes | None = None  # the key of such an entry: nobody can enqueue it any more
-        self.old: JobLocation | None = None  # the job that waits, whose place it is about to take
-        self.missed: bytes | None = None  # a state that names an object which was not there
-
-    def fail(self, error: OsqueueError) -> None:
-        """The item is not enqueued."""
-        self.answer = Enqueued("rejected", None, error=error)
-        if not isinstance(error, Damaged | NewerFormat):
-            self.failure = error
-
-    def own(self, entry: id_index.IdEntry, seen: int) -> None:
-        """The entry names a key that nobody had enqueued at the head of ``seen``."""
-        self.entry = entry
-        self.new = replace(self.new, key=entry.key, seen=seen)
-        self.ready = True
-
-
-class Takeover:
-    """What a new job needs under an id whose job is over."""
-
-    def __init__(self, draw: Callable[[], bytes], state: State) -> None:
-        self.key = draw  # a key that nobody has used
-        self.state = state  # of its shard, from before any of those keys stands in an entry
-
-    def unused(self) -> tuple[bytes, int]:
-        """A new key, and the seq of a head in which it was nowhere."""
-        return self.key(), self.state.seq
+UNDER_WAY = (*WAITING, PROCESSING)
 
 
 class Deduplication:
@@ -245,6 +195,8 @@ class Deduplication:
         for where, group in shards.items():
             try:
                 state = yield from read_state(self.queue, where)
+                if state is not None and (yield from self._roomless(where, state, group)):
+                    continue
                 now = 0 if state is None else (yield from self.flows.moment(where, state))
                 takeover = Takeover(partial(self.draw, shard), (yield from self.flows.state_seen(shard)))
                 # Many at once: a group of a thousand ids must not take a thousand round trips, one after the other.
@@ -275,19 +227,18 @@ class Deduplication:
         """Decide on an item by the job that its entry names. Decides nothing when the head has moved on: look again."""
         entry = _entry(item)
         rule = item.original.unique or NO_RULE
-        location = None
+        location = old = None
         if state is not None:
             try:
-                location = yield from find_in_state(root_of(self.queue, where), state, entry.key)
+                location, old = yield from self._stands_for(entry, where, state)
             except NotFound as error:
                 if item.missed == state.commit:
                     raise lost_object(error, self.queue) from error
                 item.missed = state.commit
                 return
-            # By the head's own time and rules: every later commit finds the same.
-            location = None if location is None else location.at(state)
         if location is None:
-            yield from self._help(item, 0 if state is None else state.seq, takeover)
+            if old is None or self._may_restart(item, old, now):
+                yield from self._help(item, 0 if state is None else state.seq, takeover, old)
         elif location.row is not None and location.row.successor is not None:
             assert state is not None
             yield from self._follow(item, where, state, location.row)
@@ -303,7 +254,8 @@ class Deduplication:
         elif rule.on_duplicate and location.state in WAITING:
             item.old = location
         elif rule.on_duplicate == RESTART and location.state == PROCESSING:
-            yield from self._restart(item, location, takeover)
+            if self._may_restart(item, location, now):
+                yield from self._take_over(item, takeover, location)
         elif not _is_taken(rule, location, now):
             yield from self._take_over(item, takeover)
         elif location.state == COMPLETED and not rule.while_ and not location.expired(now):
@@ -311,21 +263,51 @@ class Deduplication:
         else:
             item.answer = Enqueued("duplicate", job_id(entry.key), location.state)
 
-    def _restart(self, item: DedupAttempt, location: JobLocation, takeover: Takeover) -> Flow[None]:
-        """Let the id stand for a new job, whose commit asks the one that runs to end."""
-        if location.job.group != item.original.group:
-            item.answer = Enqueued("rejected", None, error=_another_group(location.job.group))
-            return
-        yield from self._take_over(item, takeover)
-        item.new = replace(item.new, restarts=location.job.key)
+    def _stands_for(
+        self, entry: id_index.IdEntry, where: int, state: State
+    ) -> Flow[tuple[JobLocation | None, JobLocation | None]]:
+        """The job of an entry. Where it is nowhere, also the one that it restarts, while that is under way.
 
-    def _help(self, item: DedupAttempt, seen: int, takeover: Takeover) -> Flow[None]:
-        """The job is nowhere: it was never enqueued, unless it has just been forgotten.
+        By the head's own time and rules: every later commit finds the same.
+        """
+        root = root_of(self.queue, where)
+        location = yield from find_in_state(root, state, entry.key)
+        if location is not None or not entry.restarts:
+            return None if location is None else location.at(state), None
+        old = yield from find_heir(root, state, entry.restarts)
+        old = None if old is None else old.at(state)
+        return None, old if old is not None and old.state in UNDER_WAY else None
+
+    def _may_restart(self, item: DedupAttempt, old: JobLocation, now: int) -> bool:
+        """May the item come although a job is under way under its id? If not, it is answered."""
+        rule = item.original.unique or NO_RULE
+        if rule.on_duplicate == RESTART or (rule.on_duplicate and old.state in WAITING):
+            if old.job.group == item.original.group:
+                return True
+            item.answer = Enqueued("rejected", None, error=_another_group(old.job.group))
+        elif not _is_taken(rule, old, now):
+            return True
+        else:
+            item.answer = Enqueued("duplicate", job_id(old.job.key), old.state)
+        return False
+
+    def _roomless(self, where: int, state: State, items: Sequence[DedupAttempt]) -> QueueFlow[bool]:
+        """Jobs that make room for others may lie in segments: is there no room to cancel one there, and so no use?"""
+        if not any(_entry(item).restarts for item in items):
+            return False
+        from .replacing import tombstones_settled
+
+        return (yield from tombstones_settled(self.flows, where, state))
+
+    def _help(self, item: DedupAttempt, seen: int, takeover: Takeover, old: JobLocation | None) -> Flow[None]:
+        """The job is nowhere: it was never enqueued, unless it has just been forgotten. ``old`` makes room for it.
 
         An entry is freed before its job is forgotten, so an entry that is still there means: never enqueued. Nobody
         enqueues under an entry that is about to be removed. It is taken over once all writers had to look again.
         """
         known = _entry(item)
+        if old is not None and old.job.group != item.original.group:
+            old = None  # it comes beside that one, as its rule lets it
         (entry,) = yield from id_index.read(self.queue, [item.new.client_id or ""])
         if entry is None:
             key, seen = yield from self.takeover_key(item, takeover)
@@ -337,10 +319,10 @@ class Deduplication:
             item.entry = entry
             yield from self._take_over(item, takeover)
         elif not entry.closing:
-            item.own(entry, seen)
+            item.own(entry, seen, old)
         elif item.retired_key == entry.key:
             item.entry = entry
-            yield from self._take_over(item, takeover)
+            yield from self._take_over(item, takeover, old)
         else:
             item.entry, item.closing = entry, True
 
@@ -366,7 +348,7 @@ class Deduplication:
 
     def _replace(self, items: Sequence[DedupAttempt], shard: int, state: State) -> QueueFlow[None]:
         """Let items take the places of jobs that wait; of several under one id, one after the other."""
-        from .replacing import evidence, replace_jobs
+        from .replacing import replace_jobs
 
         pairs: list[tuple[CancelJob, JobSpec]] = []
         last: dict[str, bytes] = {}  # the key under each id, once all those before are applied
@@ -375,9 +357,9 @@ class Deduplication:
             assert old is not None
             item.old = None
             key = self.successor_key(item, old.job.key)
-            evident = CancelJob(last[name]) if name in last else evidence(old.job.key, old)
+            evident = CancelJob(last[name]) if name in last else old.evidence
             last[name] = key
-            new = replace(item.original, key=key, seen=state.seq, restarts=item.new.restarts)
+            new = replace(item.original, key=key, seen=state.seq)
             pairs.append((evident, new))
         codes = yield from replace_jobs(self.flows, shard, state, pairs)
         holds: dict[str, DedupAttempt] = {}
@@ -415,26 +397,29 @@ class Deduplication:
                 told = yield from id_index.follow(self.queue, name, _entry(item), key, found.job.replaced)
                 item.entry = told or item.entry
 
-    def _take_over(self, item: DedupAttempt, takeover: Takeover) -> Flow[None]:
-        """The id's job is over: let the id stand for a new one."""
+    def _take_over(
+        self, item: DedupAttempt, takeover: Takeover, old: JobLocation | None = None
+    ) -> Flow[None]:
+        """The id's job is over, or is to make room (``old``): let the id stand for a new one."""
         key, seen = yield from self.takeover_key(item, takeover)
         if item.answer is not None:
             return
-        entry = yield from id_index.replace(self.queue, item.new.client_id or "", _entry(item), key)
+        restarts = b"" if old is None else old.job.key
+        entry = yield from id_index.replace(self.queue, item.new.client_id or "", _entry(item), key, restarts)
         if entry is not None:
             item.first = entry.fresh
-            item.own(entry, seen)
+            item.own(entry, seen, old)
         else:  # somebody else was faster, or the id was freed meanwhile
-            yield from self._begin(item, key, seen)
+            yield from self._begin(item, key, seen, old)
 
-    def _begin(self, item: DedupAttempt, key: bytes, seen: int) -> Flow[None]:
+    def _begin(self, item: DedupAttempt, key: bytes, seen: int, old: JobLocation | None = None) -> Flow[None]:
         """Let the id stand for a new key if it stands for none, or learn what it stands for."""
         (entry,) = yield from id_index.create(self.queue, [(item.new.client_id or "", key)])
         if isinstance(entry, OsqueueError):
             raise entry
         if entry.key == key:
             item.first = entry.fresh
-            item.own(entry, seen)
+            item.own(entry, seen, old if entry.restarts else None)
         else:
             item.entry = entry
 

@@ -13,19 +13,21 @@ from ..core.ops import Code, Op
 from ..core.state import State
 from ..objects import segment_rewrite
 from ..objects.layout import root_of
-from ..objects.lookup import JobLocation
 from ..objects.staging import wipe_refused
 from .context import FlowContext
 
 _TAKEN = (Code.QUEUED, Code.SCHEDULED)  # of any other the commit refers to nothing
 
 
-def evidence(key: bytes, location: JobLocation) -> CancelJob:
-    """Where a job was seen to wait. The reducer cannot see it inside a segment."""
-    place = location.place
-    if place is None:
-        return CancelJob(key)
-    return CancelJob(key, place.job, place.top.name, place.offset, place.index, place.vector)
+def tombstones_settled(flows: FlowContext, shard: int, state: State) -> QueueFlow[bool]:
+    """Make room for cancelled jobs in segments where there is none; True: the head has moved on, look again."""
+    if not segment_rewrite.tombstones_full(state):
+        return False
+    stage = yield from flows.stage(shard)
+    settled = yield from segment_rewrite.settle_tombstones(root_of(flows.queue, shard), state, stage)
+    if settled:
+        yield Submit(shard, settled)
+    return bool(settled)
 
 
 def replace_jobs(

@@ -72,7 +72,12 @@ class ResultFlows(WaitFlows):
             if found is not None:
                 return found
         (entry,) = yield from id_index.read(self.queue, [validation.job_name(text)])
-        return None if entry is None else (yield from self._followed((yield from self._seek(entry.key))))
+        if entry is None:
+            return None
+        found = yield from self._seek(entry.key)
+        if found is None and entry.restarts:  # nobody has enqueued the other yet
+            found = yield from self._seek(entry.restarts)
+        return (yield from self._followed(found))
 
     def _followed(self, found: LocatedJob | None) -> Flow[LocatedJob | None]:
         """The job that an id stands for: whoever replaced the one of its entry may not have come to tell the entry."""
@@ -102,10 +107,15 @@ class ResultFlows(WaitFlows):
         there = yield from self._seek_all(keys.values())
         theirs = [name for name in names if keys.get(name) not in there]
         entries = yield from id_index.read(self.queue, [validation.job_name(name) for name in theirs])
-        keys.update(
-            (name, entry.key) for name, entry in zip(theirs, entries, strict=True) if entry is not None
-        )
-        there.update((yield from self._seek_all({keys[name] for name in theirs if name in keys})))
+        known = {name: entry for name, entry in zip(theirs, entries, strict=True) if entry is not None}
+        keys.update((name, entry.key) for name, entry in known.items())
+        there.update((yield from self._seek_all({entry.key for entry in known.values()})))
+        behind = {
+            name: each.restarts for name, each in known.items() if each.key not in there and each.restarts
+        }
+        if behind:  # nobody has enqueued those yet
+            keys.update(behind)
+            there.update((yield from self._seek_all(set(behind.values()))))
         found = {name: there[key] for name, key in keys.items() if key in there}
         for name in theirs:
             followed = yield from self._followed(found.pop(name, None))

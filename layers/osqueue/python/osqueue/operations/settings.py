@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 from .. import limits
 from ..commit.effects import QueueFlow, Submit
 from ..core.drop_rules import preview
-from ..core.job_ops import CancelJob, RunJobNow, SpanSwap
+from ..core.job_ops import RunJobNow, SpanSwap
 from ..core.ops import Code, Op
 from ..core.queue_ops import CancelJobs, ChangeSettings, RecordEvents
 from ..core.settings import QueueSettings
@@ -46,20 +46,18 @@ class SettingsFlows(ResultFlows):
                 return "not_found" if at.expired((yield from self.moment(shard, found.state))) else at.state
             if at.state == FAILED:
                 return FAILED
-            op = CancelJob(found.key)
             settled: tuple[Op, ...] = ()
-            if at.place is not None:
-                if segment_rewrite.many_tombstones(found.state):
-                    stage = yield from self.stage(shard)
-                    settled = yield from segment_rewrite.settle_tombstones(
-                        root_of(self.queue, shard), found.state, stage
-                    )
-                    if settled and segment_rewrite.tombstones_full(found.state):  # first there has to be some
-                        yield Submit(shard, settled)
-                        continue
-                place = at.place  # the reducer cannot see it there: this is the evidence
-                op = CancelJob(found.key, place.job, place.top.name, place.offset, place.index, place.vector)
-            answer = yield Submit(shard, (op, *settled))
+            if at.place is not None and segment_rewrite.many_tombstones(found.state):
+                stage = yield from self.stage(shard)
+                settled = yield from segment_rewrite.settle_tombstones(
+                    root_of(self.queue, shard), found.state, stage
+                )
+                if settled and segment_rewrite.tombstones_full(
+                    found.state
+                ):  # first there has to be some room
+                    yield Submit(shard, settled)
+                    continue
+            answer = yield Submit(shard, (at.evidence, *settled))
             code = answer.outcomes[0].code
             if code not in (Code.NOT_FOUND, Code.RETRY):
                 return str(code.name.lower())

@@ -35,7 +35,8 @@ from ..objects.layout import read_state, root_of
 from ..objects.lookup import JobLocation, find_in_state, find_many_in_state, seek, seek_many
 from ..objects.segments import read_bodies
 from ..operations.claims import STALE_TRIES, GrantedLease, done_of, with_contents
-from ..operations.deduplication import DedupAttempt, Deduplication, Takeover
+from ..operations.dedup_attempt import DedupAttempt, Takeover
+from ..operations.deduplication import Deduplication
 from ..operations.enqueue import placed
 from ..operations.flows import EmbeddedFlows
 from ..operations.placing import has_groups, placed_in
