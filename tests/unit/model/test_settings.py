@@ -56,6 +56,16 @@ OTHER: dict[str, Any] = {
     "run_within": 30.0,
     "start_within": 90.0,
     "kinds": {"mail": {"max_attempts": 9, "backoff_base": 2.0, "rate": [3, 1.0]}},
+    "consumers": {
+        "mailer": {
+            "target": "mail",
+            "kinds": ["mail"],
+            "batch": 5,
+            "max_concurrency": 3,
+            "window": 1.0,
+            "lease": 60.0,
+        }
+    },
 }
 COLUMNS = [setting.column for setting in SETTINGS.values()]
 
@@ -91,8 +101,10 @@ def test_the_head_has_a_column_for_every_setting_and_an_operation_that_changes_i
     assert defaults == {
         **dict.fromkeys(COLUMNS),
         "kinds": (),
+        "consumers": (),
         "groups": (),
         "kinds_dropped": (),
+        "consumers_dropped": (),
         "recorded": False,
         "shard": None,
     }
@@ -104,7 +116,7 @@ def test_a_change_carries_every_setting() -> None:
     changed = asdict(change_of(OTHER))
     assert changed.pop("shard") is None  # each shard is told its own
     assert None not in changed.values()
-    assert changed.pop("kinds_dropped") == ()
+    assert changed.pop("kinds_dropped") == changed.pop("consumers_dropped") == ()
     assert changed.pop("recorded") is False
     assert changed.pop("groups") == ()
     assert settings_view(QueueSettings(**changed)) == OTHER
@@ -123,7 +135,7 @@ def test_statistics_tell_what_was_configured(machine: Any) -> None:
 def test_the_api_and_the_command_line_take_every_setting() -> None:
     assert list(Settings.__struct_fields__) == list(SETTINGS)
     taken = {parameter.name for parameter in configure.params}
-    assert set(SETTINGS) - {"kinds", "groups"} <= taken  # groups are paused by a command of their own
+    assert set(SETTINGS) - {"kinds", "groups", "consumers"} <= taken  # groups are paused by a command of their own
     assert {"kind", "drop_kind"} <= taken
 
 

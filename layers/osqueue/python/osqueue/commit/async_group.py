@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ..clock import Machine
 from ..core.ops import Op
-from ..core.state import Transition
+from ..core.reduce import Told
 from ..errors import Unavailable
 from .effects import All, Performer, Sleep
 from .event_queue import ROOM_SECONDS, WAITING_MAX
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 # None: told at once. A thread's future, and no task: the loop's end cancels all tasks, but ends no thread.
-OnEventsAsync = Callable[[Sequence[Transition]], asyncio.Future[None] | None]
+OnEventsAsync = Callable[[Sequence[Told]], asyncio.Future[None] | None]
 
 
 class AsyncDriver:
@@ -76,10 +76,10 @@ class AsyncEventQueue:
     def _start_afresh(self) -> None:
         """At first, and in a fork's child, where what waits is told by the parent."""
         self._process = self._machine.process()
-        self._events: deque[Sequence[Transition]] = deque()
+        self._events: deque[Sequence[Told]] = deque()
         self._telling: asyncio.Future[None] | None = None  # what takes its time
 
-    def put(self, events: Sequence[Transition]) -> None:
+    def put(self, events: Sequence[Told]) -> None:
         """Tell the events of one commit: at once, or after those that are being told."""
         if self._machine.process() != self._process:
             self._start_afresh()

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from ..clock import Machine
-from ..core.state import Transition
+from ..core.reduce import Told
 
-OnEvents = Callable[[Sequence[Transition]], None]
+OnEvents = Callable[[Sequence[Told]], None]
 
 WAITING_MAX = 100  # commits that wait to be told; whoever adds one more waits for a slow listener …
 ROOM_SECONDS = 1.0  # … so long, since that listener may be waiting for this very caller
@@ -32,13 +32,13 @@ class EventQueue:
         """At first, and in a fork's child, where what waits is told by the parent."""
         self._process = self._machine.process()
         self._changed = threading.Condition(threading.Lock())
-        self._events: deque[Sequence[Transition]] = deque()
+        self._events: deque[Sequence[Told]] = deque()
         self._teller: int | None = None  # the thread that is telling
         self._put = 0
         self._told = 0
         self._standing = 0  # threads that wait for room, and can take over
 
-    def put(self, events: Sequence[Transition]) -> None:
+    def put(self, events: Sequence[Told]) -> None:
         """Add the events of one commit."""
         if self._machine.process() != self._process:
             self._start_afresh()

@@ -42,8 +42,8 @@ from ..core.backlog import NeededRange
 from ..core.claim_search import needs_of_claims
 from ..core.context import ReductionContext, StagedObject
 from ..core.ops import Identity, Op, Outcome, Request
-from ..core.reduce import Reduction, reduce
-from ..core.state import State, Transition
+from ..core.reduce import Reduction, Told, reduce
+from ..core.state import State
 from ..core.timers import has_due_timers
 from ..errors import Conflict, Throttled, Unknown
 from ..stores.base import (
@@ -92,9 +92,9 @@ def commit(writer: ShardWriter, ops: Sequence[Op], deadline: float, look: bool =
 class RequestRefused(Throttled):
     """A commit refused the request for good, since there was no room for what it would leave behind."""
 
-    def __init__(self, message: str, events: tuple[Transition, ...] = ()) -> None:
+    def __init__(self, message: str, events: tuple[Told, ...] = ()) -> None:
         super().__init__(message)
-        self.events = events  # every transition of that commit, when this writer made it
+        self.events = events  # what there is to tell of that commit, when this writer made it
 
 
 class _BeginAgain(Exception):
@@ -115,7 +115,7 @@ class _Commit:
         self.lost = False  # was the last swap lost? Then somebody else's was won, and there is news to read
         self.refused: Head | None = None  # on which the last swap was refused
         self.left_out = 0  # commits in a row that had no room for this request
-        self.unsure: dict[bytes, tuple[Transition, ...]] = {}  # of swaps whose answer was lost, by commit
+        self.unsure: dict[bytes, tuple[Told, ...]] = {}  # what swaps tell whose answer was lost, by commit
         self.stumbles = 0  # reads of segments in a row that failed
         self.applied: dict[Identity, tuple[Outcome, ...]] = {}  # by the latest swap that was won
 
@@ -444,7 +444,7 @@ class _Commit:
         if not isinstance(reply, Written):
             self.lost = True
             self.refused = head if isinstance(reply, Refused) else None
-            self.unsure[reduction.state.commit] = reduction.events
+            self.unsure[reduction.state.commit] = reduction.told
             writer.shared = True
             self.deadline.complain(reply)
             if isinstance(reply, Failed) and reply.error.permanent and not sent:
@@ -454,8 +454,8 @@ class _Commit:
         self.applied = reduction.outcomes
         outcomes = reduction.outcomes.get(request.identity)
         if outcomes is None:
-            raise RequestRefused(CROWDED, reduction.events)
-        return CommitResult(outcomes, reduction.state.now_ms, reduction.events)
+            raise RequestRefused(CROWDED, reduction.told)
+        return CommitResult(outcomes, reduction.state.now_ms, reduction.told)
 
     def write(self, objects: Sequence[StagedObject]) -> Flow[bool]:
         """Write what a head will refer to; is all of it there?
@@ -497,7 +497,7 @@ class _Commit:
                 self.stumbles = 0
             unreadable = frozenset(self.unreadable)
             told = (writer.blocks, unreadable, writer.observed, writer.latest_ms(now), crontab.ticks)
-            context = ReductionContext(now, commit_id, chance, *told)
+            context = ReductionContext(now, commit_id, chance, *told, wakes=writer.wakes)
             reduction = reduce(head.state, requests, context, listed=listed)
             wanted = self.unread(reduction.missing)
             rounds += 1

@@ -7,8 +7,8 @@ from enum import Enum, auto
 from msgspec import Struct
 
 from ..core.ops import Code, Outcome, Request, decode_outcomes, token_of
-from ..core.reduce import was_refused
-from ..core.state import State, Transition
+from ..core.reduce import Told, was_refused
+from ..core.state import State
 
 
 class CommitResult(Struct, frozen=True):
@@ -16,7 +16,7 @@ class CommitResult(Struct, frozen=True):
 
     outcomes: tuple[Outcome, ...]  # one for each operation
     now_ms: int  # head time of the commit, or of the head that the answer was read from
-    events: tuple[Transition, ...] = ()  # every transition of the commit, when this writer made it
+    events: tuple[Told, ...] = ()  # what there is to tell of the commit, when this writer made it
 
 
 class RequestStatus(Enum):

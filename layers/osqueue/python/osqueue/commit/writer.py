@@ -111,6 +111,7 @@ class ShardWriter:
         self.flushes = flushes  # may a head be seen here that a power cut would take back?
         self.flushed: str | None = None  # the version of which it is known that none would
         self.observed = True  # does anybody want to know the transitions of its commits?
+        self.wakes = False  # is there anybody who invokes the consumers that its commits wake?
         self.on_head: OnHead = _unheard
         self.first: ShardWriter | None = None  # that of the queue's first shard, where this is another
         self.env = ""

@@ -259,6 +259,9 @@ def configure(draft: Draft, op: ChangeSettings) -> Outcome:
         return outcome([Code.RETRY])
     wished = pauses.with_pause(_said(op), draft.latest, 0)
     dropped = wished.pop("kinds_dropped")
+    detached = wished.pop("consumers_dropped")
+    attached = {row.name: row for row in draft.settings.consumers if row.name not in detached}
+    attached |= {row.name: row for row in op.consumers}
     del wished["recorded"]
     changes = wished.pop("groups")
     kinds = {row.kind: row for row in draft.settings.kinds if row.kind not in dropped}
@@ -267,7 +270,8 @@ def configure(draft: Draft, op: ChangeSettings) -> Outcome:
         if said.get("rate") == (0, 0):
             said["rate"] = None
         kinds[row.kind] = replace(kinds.get(row.kind, KindSettings(row.kind)), **said)
-    if len(kinds) > limits.KINDS_MAX:
+    wished["consumers"] = tuple([attached[name] for name in sorted(attached)])
+    if len(kinds) > limits.KINDS_MAX or len(attached) > limits.CONSUMERS_MAX:
         return outcome([Code.CROWDED])
     wished["kinds"] = tuple([kinds[kind] for kind in sorted(kinds)])
     if "shards" in wished:  # their number only grows, whatever a caller believed it was

@@ -28,6 +28,7 @@ class ReductionContext(Struct, frozen=True):
     observed: bool = True  # somebody wants to know the transitions
     latest_ms: int = 0  # the latest that the store's clock may show at that time; never before ``now_ms``
     ticks: TicksOf = no_ticks  # when the ticks of a schedule are
+    wakes: bool = False  # can its writer invoke functions?
 
 
 class StagedObject(Struct, frozen=True):

@@ -113,6 +113,8 @@ class Draft:
         self.batches = state.batches
         self.starts = state.starts
         self.round = state.round
+        self.tickets = state.tickets
+        self.sated: set[str] = set()  # consumers of which a claim found nothing
         self.recorded = state.log.is_recorded_at(self.now)
         self.observed = context.observed or self.recorded
         self.events: list[Transition] = []
@@ -471,4 +473,5 @@ class Draft:
             drops=self.drops.freeze(state.drops),
             batches=self.batches,
             round=self.round,
+            tickets=self.tickets,
         )

@@ -152,6 +152,15 @@ class AttachBulk(Operation, frozen=True, tag="attach_all"):
     parts: tuple[AttachSpans, ...]  # each of a lane of its own; at most one is of delayed jobs
 
 
+class TicketUse(Struct, frozen=True, array_like=True, gc=False):
+    """Whose right to claim is used, and by whom. See ``consumers``."""
+
+    consumer: str
+    ticket: int
+    holder: int  # 64 random bits of an invocation
+    nap_ms: int = 0  # how long it would wait for a job that is about to start, where it is the only holder
+
+
 class ClaimJobs(Operation, frozen=True, tag="claim"):
     """Lease up to ``limit`` jobs to a worker."""
 
@@ -160,6 +169,7 @@ class ClaimJobs(Operation, frozen=True, tag="claim"):
     lease_ms: int
     kinds: tuple[str, ...] | None = None  # only these
     lent: Lent | None = None  # slots that are put into the head before
+    use: TicketUse | None = None  # a consumer's: TICKET_LOST where it may not claim
 
     def codes_max(self) -> int:
         return 4  # of as many bytes as its runs take, whose last may tell a time

@@ -36,6 +36,7 @@ from .queue_ops import (
     ChangeSchedule,
     ChangeSettings,
     EraseJobs,
+    KeepTicket,
     LengthenPauses,
     MergeTables,
     RaiseGcFloor,
@@ -83,6 +84,7 @@ class Code(IntEnum):
     GROUPS_CLOSED = 29  # all that wait are of groups that start nothing now
     GROUP_LIMIT = 30  # so many groups owe starts to their rates that no further one starts any
     BATCH_OVER = 31  # nothing may join the batch any more, or there is none
+    TICKET_LOST = 33  # a consumer's right to claim is another's, or gone
     NO_SLOTS = 32  # jobs could start, if the queue's limiter had lent its shard a slot
 
 
@@ -95,6 +97,7 @@ Op = (
     | AttachBulk
     | ClaimJobs
     | ExtendLeases
+    | KeepTicket
     | CompleteJobs
     | FailJobs
     | ReleaseJobs

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .job_ops import Operation, SpanSwap
+from .job_ops import Operation, SpanSwap, TicketUse
 from .rows import BatchRow, BodyRef, StoredRow
-from .settings import KindSettings
+from .settings import ConsumerSettings, KindSettings
 from .state import PacerRow, ScheduleRow, Span, TableRef
 
 
@@ -62,6 +62,15 @@ class ChangeSettings(Operation, frozen=True, tag="configure"):
     group_burst: int | None = None
     fair: bool | None = None
     limiter: str | None = None  # "": none
+    consumers: tuple[ConsumerSettings, ...] = ()  # each as a whole
+    consumers_dropped: tuple[str, ...] = ()
+
+
+class KeepTicket(Operation, frozen=True, tag="keep"):
+    """Hold a consumer's ticket until the commit's time plus a lease, while its jobs are worked on."""
+
+    use: TicketUse
+    lease_ms: int
 
 
 class LengthenPauses(Operation, frozen=True, tag="hold"):

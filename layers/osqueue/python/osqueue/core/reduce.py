@@ -24,6 +24,7 @@ from .. import limits
 from . import (
     admin,
     batches,
+    consumers,
     event_log,
     follow_ups,
     groups,
@@ -73,6 +74,7 @@ from .queue_ops import (
     ChangeSchedule,
     ChangeSettings,
     EraseJobs,
+    KeepTicket,
     LengthenPauses,
     MergeTables,
     RaiseGcFloor,
@@ -105,6 +107,9 @@ from .state import (
 _ORDER = attrgetter("born", "env", "n")  # in which requests are applied
 
 
+Told = Transition | consumers.Wake  # what a commit has to tell
+
+
 class Reduction(Struct, frozen=True):
     """What a batch of requests does to a state."""
 
@@ -114,7 +119,13 @@ class Reduction(Struct, frozen=True):
     objects: tuple[StagedObject, ...]  # to be written before the commit
     missing: tuple[NeededRange, ...]  # what a claim or a promotion would have liked to read
     events: tuple[Transition, ...]  # the transitions, in order, if anybody observes them
+    wakes: tuple[consumers.Wake, ...]  # consumers to be invoked once it is committed
     crowded: bool  # some request was left out because there is no room for another session
+
+    @property
+    def told(self) -> tuple[Told, ...]:
+        """What there is to tell once it is committed."""
+        return (*self.events, *self.wakes) if self.wakes else self.events
 
 
 def reduce(
@@ -142,13 +153,18 @@ def reduce(
     if draft.schedules:
         scheduling.settle(draft)
     spill.enforce_budgets(draft)
+    after, wakes = draft.freeze(len(outcomes), listed), ()
+    if after.settings.consumers and context.wakes:
+        tickets, wakes = consumers.granted(after, draft.sated)
+        after = replace(after, tickets=tickets) if wakes else after
     return Reduction(
-        state=draft.freeze(len(outcomes), listed),
-        changed=draft.changed,
+        state=after,
+        changed=draft.changed or bool(wakes),
         outcomes=outcomes,
         objects=tuple(draft.spills),
         missing=tuple(draft.needs.values()),
         events=tuple(draft.events) if context.observed else (),
+        wakes=wakes,
         crowded=crowded,
     )
 
@@ -258,6 +274,15 @@ def _attach_all(draft: Draft, op: AttachBulk) -> Outcome:
 
 
 # ── To the workers ───────────────────────────────────────────────────────────
+def _claim_under(draft: Draft, op: ClaimJobs) -> Outcome:
+    """A claim, under a ticket where it is a consumer's."""
+    if op.use is None:
+        return _claim(draft, op)
+    if not consumers.take_up(draft, op.use, op.lease_ms):
+        return Outcome(((int(Code.TICKET_LOST), 0),))
+    return consumers.settle_claim(draft, op, op.use, _claim(draft, op))
+
+
 def _claim(draft: Draft, op: ClaimJobs) -> Outcome:
     if draft.settings.paused:
         return Outcome(((Code.PAUSED, max(0, draft.settings.paused_until_ms - draft.now)),))
@@ -449,7 +474,8 @@ _APPLY: dict[type, Callable[[Draft, Any], Outcome]] = {
     EnqueueJobs: _enqueue,
     AttachSpans: _attach,
     AttachBulk: _attach_all,
-    ClaimJobs: _claim,
+    ClaimJobs: _claim_under,
+    KeepTicket: consumers.keep_ticket,
     ExtendLeases: lambda draft, op: outcome([_heartbeat(draft, held, op.lease_ms) for held in op.held]),
     CompleteJobs: lambda draft, op: outcome([_complete(draft, item) for item in op.items]),
     FailJobs: lambda draft, op: outcome([_fail(draft, item) for item in op.items]),

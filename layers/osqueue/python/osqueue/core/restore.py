@@ -341,6 +341,7 @@ def _sifted(
         holds=groups.of_a_new_life(backup.holds),
         batches=batches.of_a_new_life(backup.batches, sieve.batched, sieve.completed, sieve.failed),
         starts=rates.spent(backup.settings, life.now_ms),
+        tickets={},
     )
 
 
@@ -423,6 +424,7 @@ def reset_clock(state: State, now_ms: int, commit: bytes) -> State:
         log=event_log.at_another_time(state.log, now_ms),
         schedules=scheduling.at_another_time(state.schedules, now_ms),
         starts=rates.at_another_time(state.starts, state.now_ms, now_ms),
+        tickets={},
         batches=batches.at_another_time(state.batches, now_ms),
         settings=pauses.at_another_time(state.settings, state.now_ms, now_ms),
     )

@@ -64,3 +64,13 @@ class BatchRow(StoredRow, frozen=True):
     on_complete: bytes = b""  # the job that comes when none is left, encoded
     on_success: bytes = b""  # that which comes when all are completed
     ended_ms: int = 0  # when none was left; 0: not yet
+
+
+class Ticket(StoredRow, frozen=True):
+    """A right to claim for a consumer. See ``consumers``."""
+
+    id: int  # of the commit that granted it and a number: never that of another one
+    fired_ms: int  # when its consumer was invoked for it last, or claimed under it
+    until_ms: int  # when it is void
+    tries: int = 0  # how often it was fired before that, in vain
+    holder: int = 0  # who claims under it, by 64 random bits; 0: nobody has come yet

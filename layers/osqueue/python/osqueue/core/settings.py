@@ -32,6 +32,18 @@ class GroupSettings(StoredRow, frozen=True):
     burst: int | None = None
 
 
+class ConsumerSettings(StoredRow, frozen=True):
+    """A function that is invoked when jobs wait. See ``consumers``."""
+
+    name: str
+    target: str  # what is invoked: a function's ARN, or its name
+    kinds: tuple[str, ...] | None = None  # only jobs of these; None: of all
+    batch: int = limits.CONSUMER_BATCH_DEFAULT  # jobs in one claim
+    max_concurrency: int = limits.CONSUMER_CONCURRENCY_DEFAULT  # invocations at once, over all shards
+    window_ms: int = 0  # for which fewer jobs than a batch may wait for others
+    lease_ms: int = limits.LEASE_MS_DEFAULT
+
+
 class QueueSettings(StoredRow, frozen=True):
     """What an operator may change while the queue runs."""
 
@@ -63,6 +75,7 @@ class QueueSettings(StoredRow, frozen=True):
     overrides: dict[str, GroupSettings] = {}  # noqa: RUF012 - of single groups that are at home in this shard
     fair: bool = False  # groups of which the fewest jobs run go first, and take turns
     limiter: str = ""  # the pacer of whose slots each start uses one up; "": none
+    consumers: tuple[ConsumerSettings, ...] = ()  # sorted by name
 
     def group_running_of(self, group: str) -> int:
         """How many jobs of a group may run at once; 0: as many as come."""

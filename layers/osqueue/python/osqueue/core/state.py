@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from .. import limits
-from .rows import NO_ROUND, BatchRow, BodyRef, Lent, Round, StoredContent, StoredRow
+from .rows import NO_ROUND, BatchRow, BodyRef, Lent, Round, StoredContent, StoredRow, Ticket
 from .settings import QueueSettings
 
 SCHEDULED = "scheduled"
@@ -408,11 +408,7 @@ class DropRules(StoredRow, frozen=True):
     """All of them, and how far the reaper has come."""
 
     rules: tuple[DropRule, ...] = ()  # the oldest first
-    place: tuple[str, int, int] = (
-        "",
-        0,
-        0,
-    )  # a segment, the next block that it looks at, and that one's bytes
+    place: tuple[str, int, int] = ("", 0, 0)  # a segment, the next block it looks at, and that one's bytes
 
 
 NO_DROPS = DropRules()  # this very one stays away from an encoded head
@@ -461,6 +457,9 @@ class State(Struct, frozen=True, omit_defaults=True):
     drops: DropRules = NO_DROPS
     batches: dict[bytes, BatchRow] = {}  # by their keys
     round: Round = NO_ROUND
+    tickets: dict[
+        str, tuple[Ticket, ...]
+    ] = {}  # by the names of consumers, in the order in which they were granted
 
 
 KEYSUM_MASK = (1 << 64) - 1

@@ -13,7 +13,7 @@ from itertools import islice, takewhile
 from msgspec.structs import replace
 
 from .. import limits
-from . import scheduling
+from . import consumers, scheduling
 from .backlog import deleted_from, needs_of
 from .draft import Draft
 from .drop_rules import DROPPED_PER_COMMIT_MAX
@@ -51,6 +51,7 @@ def has_due_timers(state: State, now: int) -> bool:
         or _is_due(state.delayed.jobs, state.delayed.spans, now)
         or _pause_end_ms(state.settings) <= now
         or scheduling.is_due(state.schedules, now)
+        or consumers.next_end_ms(state.tickets) <= now
         or is_owed(state.starts, state.now_ms)
     )
 
@@ -89,6 +90,8 @@ def advance_time(draft: Draft) -> None:
         _promote(draft)
     if draft.schedules:
         scheduling.tick(draft)
+    if draft.tickets:
+        consumers.end_tickets(draft)
 
 
 def _stall(draft: Draft, lease: LeaseRecord) -> None:

@@ -18,6 +18,7 @@ from .. import limits
 from ..core.queue_ops import AS_THE_QUEUE, ChangeSettings, GroupChange
 from ..core.settings import GroupSettings, KindSettings, QueueSettings
 from ..errors import Rejected, shown
+from .consumer import Consumer, read_consumers, told_consumers
 from .fields import DescribedField, described_fields, moment
 from .option_types import MaxAttempts, Priority, ResultTtl, RunWithin, StartWithin
 from .validation import is_queue_name, milliseconds, moment_ms, plain_text, seconds, text, whole_number
@@ -418,6 +419,17 @@ class WishedSettings(Kind, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    consumers: (
+        Annotated[
+            dict[str, Consumer | None],
+            Meta(
+                description="Functions that are invoked when jobs wait, by names of their own; None detaches one.",
+                max_length=limits.CONSUMERS_MAX,
+                extra={"read": read_consumers, "told": told_consumers},
+            ),
+        ]
+        | None
+    ) = None
 
 
 ENDS = ("paused_until", "paused_for")
@@ -436,7 +448,14 @@ def change_of(wished: Mapping[str, Any]) -> ChangeSettings:
     """Settings as callers name them, checked. Raises Rejected."""
     columns = _columns(wished, SETTINGS)
     rows, dropped = columns.pop("kinds", ((), ()))
-    return ChangeSettings(**columns, kinds=tuple(rows), kinds_dropped=tuple(dropped))
+    attached, detached = columns.pop("consumers", ((), ()))
+    return ChangeSettings(
+        **columns,
+        kinds=tuple(rows),
+        kinds_dropped=tuple(dropped),
+        consumers=attached,
+        consumers_dropped=detached,
+    )
 
 
 def said(wished: WishedSettings) -> dict[str, Any]:

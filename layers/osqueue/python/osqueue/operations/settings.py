@@ -192,6 +192,11 @@ class SettingsFlows(ResultFlows):
                         f" {limits.GROUP_SETTINGS_MAX} have settings of their own. Resume some, or let go of what some"
                         " have: configure_group('old', running=None, rate=None, burst=None)."
                     )
+                if answer.outcomes[-1].code == Code.CROWDED and op.consumers:
+                    raise Rejected(
+                        f"consumers: {limits.CONSUMERS_MAX} of a queue at most. Detach one: consumers={{'old': None}}.",
+                        field="consumers",
+                    )
                 if answer.outcomes[-1].code == Code.CROWDED:
                     raise Rejected(
                         f"kinds: {limits.KINDS_MAX} kinds at most have settings of their own. Drop one: kinds={{'old':"
@@ -240,6 +245,9 @@ def _refuse_small_limits(settings: QueueSettings, op: ChangeSettings) -> None:
     kinds |= {row.kind: row.max_running for row in op.kinds if row.max_running is not None}
     wished = {"max_running": settings.max_running if op.max_running is None else op.max_running}
     wished |= {f"kinds: {kind!r}: max_running": most for kind, most in kinds.items() if most is not None}
+    consumers = [row for row in settings.consumers if row.name not in op.consumers_dropped]
+    for row in (*consumers, *op.consumers):
+        wished[f"consumers: {row.name!r}: max_concurrency"] = row.max_concurrency
     for name, most in wished.items():
         if 0 < most < shards:
             raise Rejected(

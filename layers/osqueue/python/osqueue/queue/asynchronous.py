@@ -21,7 +21,8 @@ from ..clock import Machine
 from ..commit.async_group import AsyncDriver, AsyncEventQueue, AsyncGroup
 from ..commit.effects import AwaitNews, Effect, HeadPlace, QueueEffect, QueueFlow, RemoteRequest, Submit
 from ..commit.group import CommitWaiter, give_back
-from ..core.state import Transition
+from ..core.consumers import Wake
+from ..core.reduce import Told
 from ..errors import OsqueueError
 from ..model.job import Job
 from ..model.payload_type import T
@@ -143,15 +144,17 @@ class AsyncQueue(AsyncRunner, QueueBase[AsyncLease[T], T]):
         """
         return AsyncBatch(self, name, wish)
 
-    def _tell_async(self, events: Sequence[Transition]) -> asyncio.Future[None] | None:
-        """Sinks that wait for another machine are called on a thread: they must not hold up the event loop."""
-        if self._outlet is None or not self._outlet.slow:
-            self._tell(events)
+    def _tell_async(self, told: Sequence[Told]) -> asyncio.Future[None] | None:
+        """Whatever waits for another machine is called on a thread: it must not hold up the event loop."""
+        slow = self._outlet is not None and self._outlet.slow
+        if not slow and not any(isinstance(each, Wake) for each in told):
+            self._tell(told)
             return None
         try:
-            return asyncio.get_running_loop().run_in_executor(None, self._tell, events)
+            return asyncio.get_running_loop().run_in_executor(None, self._tell, told)
         except RuntimeError:  # the loop is ending, and has no threads any more
-            self._outlet.lose(len(events))
+            if self._outlet is not None:
+                self._outlet.lose(sum(not isinstance(each, Wake) for each in told))
             return None
 
     @with_options_of(worker_class)

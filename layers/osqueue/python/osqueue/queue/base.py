@@ -31,7 +31,7 @@ from ..stores.address import is_remote, open_store
 from ..stores.base import Store
 from ..stores.counting import CountingStore
 from .batches import QueueBatches
-from .events import QueueEvents
+from .events import QueueEvents, Waker
 from .flow_methods import FlowMethod
 from .handlers import QueueHandlers
 from .items import beat_of_item, field, holder, item_by_item, listed
@@ -91,6 +91,7 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
         type: Any = Any,
         timeout: float = limits.REQUEST_TIMEOUT_S,
         sinks: Iterable[Sink] = (),
+        waker: Waker | None = None,
         window: float = 0.0,
         machine: Machine = MACHINE,
     ) -> None:
@@ -115,7 +116,7 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
                 f"window: {self.window:g} s; a call has {self.timeout:g} s in all. Wait half of its timeout at most.",
                 field="window",
             )
-        QueueEvents.__init__(self)
+        QueueEvents.__init__(self, waker)
         self._writers = Writers(self._writer)
         self._flows: EmbeddedFlows | RemoteFlows = self._opened(self._place)
         self._make_driver()
@@ -134,6 +135,7 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
         type: Any = Any,
         timeout: float = limits.REQUEST_TIMEOUT_S,
         sinks: Iterable[Sink] = (),
+        waker: Waker | None = None,
         window: float = 0.0,
     ) -> Self:
         """Open a queue by address.
@@ -143,8 +145,8 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
 
         ``serializer`` is "json", "msgpack" or an object with name, dumps and loads, ``result_serializer`` another one
         for results; ``type`` is what payloads are converted to; ``timeout`` is how many seconds one call may try;
-        ``sinks`` get every transition that this object commits (``osqueue.events``). With a ``window`` an enqueue waits
-        so many seconds for those of other threads or tasks, to share one commit with them. Nothing is sent yet. Raises
+        ``sinks`` get what this object commits (``osqueue.events``), a ``waker`` invokes the consumers it wakes. With a
+        ``window`` an enqueue waits so many seconds for those of other threads or tasks, to share a commit. Raises
         Rejected for an address or a name that is not valid.
         """
         name = queue_name(queue)
@@ -163,6 +165,7 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
             type=type,
             timeout=timeout,
             sinks=sinks,
+            waker=waker,
             window=window,
         )
 
@@ -232,6 +235,7 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
             root, self.name, self.machine, store.clock_ms, store.room_below, store.flushes, store.turns
         )
         writer.observed = bool(self._observers)
+        writer.wakes = self._waker is not None
         writer.on_head = self._board(shard).see
         writer.first = self._writers[0] if shard else None
         return writer

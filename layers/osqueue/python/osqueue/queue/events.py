@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from .. import limits
 from ..commit.event_queue import OnEvents
+from ..core.consumers import Wake
+from ..core.reduce import Told
 from ..core.state import Transition
 from ..errors import NotSupported, Rejected, shown
 from ..model.validation import milliseconds
@@ -51,6 +53,14 @@ class EventCallback(NamedTuple):
         logging.getLogger("osqueue.events").error(words, queue, event.name, event.job_id, exc_info=error)
 
 
+class Waker(Protocol):
+    """Invokes the consumers that commits wake."""
+
+    def wake(self, queue: str, wakes: Sequence[Wake]) -> None:
+        """Invoke each once, and soon: callers wait for it. A wake is a hint, so what fails is not tried again."""
+        ...
+
+
 class QueueEvents:
     """The part of a queue object that tells of commits."""
 
@@ -59,11 +69,12 @@ class QueueEvents:
     _place: Any
     _writers: Writers
 
-    def __init__(self) -> None:
+    def __init__(self, waker: Waker | None = None) -> None:
         self._callbacks: list[EventCallback] = []
         self._observers: list[OnEvents] = []
         self._sinks: list[Sink] = []
         self._outlet: EventOutlet | None = None
+        self._waker = waker
 
     def on(self, *names: str) -> Callable[[F], F]:
         """Register a function that ``listen`` calls with every event of these names, whoever commits it.
@@ -139,15 +150,22 @@ class QueueEvents:
         for place, writer in self._writers.items():
             writer.observed = not isinstance(place, str)  # a limiter's knows no jobs
 
-    def _tell(self, events: Sequence[Transition]) -> None:
-        for observer in self._observers:
-            try:
-                observer(events)
-            except Exception:  # the commit is done; nothing may make it look undone
-                import logging
+    def _tell(self, told: Sequence[Told]) -> None:
+        wakes = [each for each in told if isinstance(each, Wake)]
+        if wakes and self._waker is not None:
+            self._protected(self._waker.wake, self.name, wakes)
+        events = [each for each in told if isinstance(each, Transition)] if wakes else told
+        for observer in self._observers if events else ():
+            self._protected(observer, events)
 
-                logging.getLogger("osqueue").exception("an observer of queue %s failed", self.name)
+    def _protected(self, function: Callable[..., None], *told: Any) -> None:
+        try:
+            function(*told)
+        except Exception:  # the commit is done; nothing may make it look undone
+            import logging
 
-    def _tell_sinks(self, events: Sequence[Transition]) -> None:
+            logging.getLogger("osqueue").exception("an observer of queue %s failed", self.name)
+
+    def _tell_sinks(self, events: Sequence[Any]) -> None:
         if self._outlet is not None:
             self._outlet.tell(self.name, events)

@@ -11,8 +11,9 @@ from ..errors import Rejected
 if TYPE_CHECKING:  # loaded where they are used
     from ..events import Sink
     from ..model.codecs import Serializer
-    from ..model.settings import Group, Kind
+    from ..model.settings import Consumer, Group, Kind
     from ..worker.loop import Worker
+    from .events import Waker
 
 
 class QueueOptions(TypedDict, total=False):
@@ -22,6 +23,7 @@ class QueueOptions(TypedDict, total=False):
     result_serializer: str | Serializer | None
     timeout: float
     sinks: Iterable[Sink]
+    waker: Waker | None
     window: float
 
 
@@ -68,6 +70,7 @@ class SettingArguments(TypedDict, total=False):
     ageing: float | timedelta | None
     shards: int | None
     kinds: Mapping[str, Kind | Mapping[str, Any] | None] | None
+    consumers: Mapping[str, Consumer | Mapping[str, Any] | None] | None
 
 
 class GroupArguments(TypedDict, total=False):
