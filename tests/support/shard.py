@@ -9,6 +9,7 @@ from typing import Any
 from osqueue import crontab, limits
 from osqueue.commit.block_reader import decode_need
 from osqueue.core.batches import batch_of
+from osqueue.core.consumers import Wake
 from osqueue.core.context import ReductionContext
 from osqueue.core.deletion_vectors import EMPTY_VECTOR, decode_vector
 from osqueue.core.encoding import Footer, decode_footer, decode_head, decode_index, encode_head
@@ -58,6 +59,7 @@ class Shard:
         self.checked = checked  # look into every segment after every commit
         self.head_bytes = 0
         self.head_bytes_most = 0
+        self.wakes: list[Wake] | None = None  # of consumers, where whoever commits can invoke them
         self.reads = 0
         self.left: dict[bytes, str] = {}  # every job that left the head for a table, and its last state
         self._tables: set[str] = set()  # those looked into
@@ -86,7 +88,9 @@ class Shard:
 
     def context(self, commit: bytes, chance: int, blocks: Any) -> ReductionContext:
         """What a reduction is given."""
-        return ReductionContext(self.now, commit, chance, blocks, ticks=crontab.ticks)
+        return ReductionContext(
+            self.now, commit, chance, blocks, ticks=crontab.ticks, wakes=self.wakes is not None
+        )
 
     def commit(self, requests: list[Request], *, load: bool = True) -> Reduction:
         """One commit, its segments read and written as the commit layer would."""
@@ -111,6 +115,8 @@ class Shard:
             self.head_bytes_most = max(self.head_bytes_most, len(data))
             self.state = done.state
             self.events.extend(done.events)
+            if self.wakes is not None:
+                self.wakes.extend(done.wakes)
             if self.checked:
                 self.state = decode_head(data)
                 assert self.state == done.state

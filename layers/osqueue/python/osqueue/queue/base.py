@@ -149,7 +149,6 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
         ``window`` an enqueue waits so many seconds for those of other threads or tasks, to share a commit. Raises
         Rejected for an address or a name that is not valid.
         """
-        name = queue_name(queue)
         place: Store | Transport
         if is_remote(address):
             from ..client.transports.address import open_transport
@@ -159,7 +158,7 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
             place = open_store(address)
         return cls(
             place,
-            name,
+            queue,
             serializer=serializer,
             result_serializer=result_serializer,
             type=type,
