@@ -137,7 +137,7 @@ def setting_options() -> str:
     """The same, as options of the command line."""
     rows = []
     for each in SETTINGS.values():
-        if each.name in ("kinds", "groups"):  # --kind and --drop-kind; groups are paused by another command
+        if each.name in ("kinds", "groups", "consumers"):  # --kind and --drop-kind; the others have commands
             continue
         name = f"--{each.name.replace('_', '-')}"
         written = {

@@ -26,7 +26,8 @@ from osqueue.core.job_ops import (
 )
 from osqueue.core.labels import group_digest
 from osqueue.core.ops import Code, Identity, Op, Outcome
-from osqueue.core.queue_ops import CancelJobs, ChangeSettings
+from osqueue.core.queue_ops import CancelJobs, ChangeSettings, KeepTicket
+from osqueue.core.reduce import Told
 from osqueue.core.rows import BodyRef, StoredContent
 from osqueue.core.settings import QueueSettings
 from osqueue.core.state import (
@@ -39,11 +40,11 @@ from osqueue.core.state import (
     SCHEDULED,
     UPDATED,
     State,
-    Transition,
 )
 from osqueue.errors import Damaged, NewerFormat, OsqueueError, Throttled, Timeout, Unavailable, Unknown
 
 from . import shares
+from .consuming import holds_ticket, ticket_is_lost
 from .ledger import Applied, ClientCall, Ledger, Violation
 from .places import JobPlace, SegmentCache, places
 
@@ -124,21 +125,21 @@ def _whole(call: ClientCall, applied: Applied, outcomes: Sequence[Outcome]) -> N
             raise Violation(f"{call.client} was given a lease that it was not granted")
 
 
-def _told(ledger: Ledger, call: ClientCall, who: Identity, events: tuple[Transition, ...]) -> None:
-    """The transitions of a commit are told by the one who made it, and of no other commit.
+def _told(ledger: Ledger, call: ClientCall, who: Identity, events: tuple[Told, ...]) -> None:
+    """The transitions and the wakes of a commit are told by the one who made it, and of no other commit.
 
     Who finds another commit on top of the own one cannot tell them any more.
     """
     applied = ledger.applied.get(who)
     commits = ledger.commits
-    made: tuple[Transition, ...] = ()
+    made: tuple[Told, ...] = ()
     if applied is not None:
         batch = ledger.batches[commits[applied.index].state.commit]
         if batch.requests[-1].identity == who:  # the last one is the writer's own
-            made = batch.reduction.events
+            made = batch.reduction.told
     covered = applied is None or applied.index + 1 < len(commits)
     if events != made and (events or not covered):
-        raise Violation(f"{call.client} told {len(events)} transitions; its commit made {len(made)}")
+        raise Violation(f"{call.client} told {len(events)} events; its commit made {len(made)}")
 
 
 def _unwritten(
@@ -165,6 +166,8 @@ def _of_nothing(op: Op, told: Outcome) -> bool:
 def _explained(state: State, library: SegmentCache, op: Op, told: Outcome) -> bool:
     """Would this head have given that answer without being changed?"""
     match op:
+        case KeepTicket():
+            return not holds_ticket(state, op.use)
         case ClaimJobs():
             return _claim_explained(state, library, op, told.code) or _is_broken(state, library, told.code)
         case CompleteJobs():
@@ -192,15 +195,24 @@ def _explained(state: State, library: SegmentCache, op: Op, told: Outcome) -> bo
             (_, cancelled), (_, asked), (_, waiting) = told.runs
             return (cancelled, waiting) == (0, 0) and preview(state, op) == (0, asked, 0)
         case ChangeSettings():
-            known = [name for name in QueueSettings.__struct_fields__ if name not in ("kinds", "overrides")]
-            wished = {name: getattr(op, name) for name in known}
-            has = {name: getattr(state.settings, name) for name in wished}
-            if (wished["paused_until_ms"] or 0) < 0:  # for so long from a time that nobody wrote down
-                wished["paused_until_ms"] = None
-            has["shards"] = min(has["shards"], wished["shards"] or 0)  # their number only grows
-            return all(value is None or has[name] == value for name, value in wished.items())
+            return _is_set(state.settings, op)
         case _:
             return True
+
+
+def _is_set(settings: QueueSettings, op: ChangeSettings) -> bool:
+    rows = ("kinds", "consumers", "overrides")
+    wished = {name: getattr(op, name) for name in QueueSettings.__struct_fields__ if name not in rows}
+    has = {name: getattr(settings, name) for name in wished}
+    if (wished["paused_until_ms"] or 0) < 0:  # for so long from a time that nobody wrote down
+        wished["paused_until_ms"] = None
+    has["shards"] = min(has["shards"], wished["shards"] or 0)  # their number only grows
+    attached = {row.name: row for row in settings.consumers}
+    return (
+        all(value is None or has[name] == value for name, value in wished.items())
+        and all(attached.get(row.name) == row for row in op.consumers)
+        and attached.keys().isdisjoint(op.consumers_dropped)
+    )
 
 
 def _is_broken(state: State, library: SegmentCache, code: Code) -> bool:
@@ -214,6 +226,8 @@ _CLOSED = {Code.RUNNING_LIMIT, Code.KINDS_PAUSED, *_RATED}
 
 
 def _claim_explained(state: State, library: SegmentCache, op: ClaimJobs, code: Code) -> bool:
+    if code == Code.TICKET_LOST:
+        return ticket_is_lost(state, op)
     gate = gate_of(state.settings, state.leases, state.starts, state.now_ms)
     past, gone = library.past(), set(state.tombstones)
     jobs = [job for lane in state.lanes for job in past.backlog(lane.backlog)]

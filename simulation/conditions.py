@@ -109,6 +109,7 @@ class Clients(Struct, frozen=True):
     fair: bool = False  # operators let groups share alike, and take that back
     follows: float = 0.0  # share of jobs that others follow, or that are of a batch
     units: float = 0.0  # share of jobs that count as several starts
+    attachers: int = 0  # operators who attach push consumers
     time_limits: float = 0.0  # share of jobs that may not run for long, or have to start soon
     throttles: float = 0.0  # share of held jobs that are given back with a word on others like them
     archive_payloads: bool = False  # the archive gets payloads and results, most of the time

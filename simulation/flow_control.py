@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from osqueue.core.state import State
 
-from . import empty_claims, following, grouping, schedules
+from . import consuming, empty_claims, following, grouping, schedules
 from .ledger import RecordedReduction
 from .places import JobPlace
 
@@ -27,3 +27,4 @@ def check(
     grouping.check(before, state, batch, found)
     following.check(inv, before, state, batch, found)
     empty_claims.check_holds(state, found)
+    consuming.check(before, state, batch, found)

@@ -33,6 +33,7 @@ class RecordedReduction(Struct, frozen=True):
     reduction: Reduction
     listed: bool  # the announced requests were looked for
     at: float = 0.0  # seconds of virtual time when it was made
+    wakes: bool = False  # by somebody who can invoke consumers
 
 
 class RecordedCommit(Struct, frozen=True):
@@ -154,7 +155,7 @@ def watched_reductions(ledger: Ledger) -> Iterator[None]:
     ) -> Reduction:
         reduction = reduce(state, requests, context, **options)
         ledger.batches[context.commit] = RecordedReduction(
-            state, tuple(requests), reduction, options.get("listed", False), ledger.clock()
+            state, tuple(requests), reduction, options.get("listed", False), ledger.clock(), context.wakes
         )
         return reduction
 

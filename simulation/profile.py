@@ -513,3 +513,8 @@ PROFILES["restarts"] = replace(  # jobs restart few ids, while those that run un
     name="restarts",
     clients=replace(PROFILES["uniques"].clients, uniques=0.0, restarts=0.8, names=3, workers=4, cancellers=1),
 )
+PROFILES["consumers"] = replace(  # functions are invoked when jobs wait
+    PROFILES["rough"],
+    name="consumers",
+    clients=Clients(workers=1, attachers=1, rounds=20),
+)

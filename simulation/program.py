@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 
 from osqueue.commit import protocol
 from osqueue.commit.effects import AwaitNews, Flow, QueueEffect, QueueFlow, RemoteRequest, Sleep, Submit
+from osqueue.core.consumers import Wake
 from osqueue.core.ops import Op
 from osqueue.core.state import State
 from osqueue.errors import (
@@ -91,6 +92,9 @@ class Program:
         self.kinds: tuple[str, ...] = KINDS  # of its jobs; the first one has no name
         self.secrets = False  # do results and errors tell what a purge has to erase?
         self.copies = 0
+        self.on_wakes: Callable[[list[Wake]], None] | None = (
+            None  # what it does with the wakes of its commits
+        )
         self.flows = self.library()
 
     def library(self) -> AllFlows:
@@ -109,7 +113,9 @@ class Program:
         writer.machine = self.machine.clone(name, self.world.seed)
         writer.blocks = dict(writer.blocks)
         writer.call = None
-        return type(self)(self.world, self.ledger, self.invariants, self.book, name, writer, self.shard)
+        twin = type(self)(self.world, self.ledger, self.invariants, self.book, name, writer, self.shard)
+        twin.on_wakes = self.on_wakes
+        return twin
 
     # ── Calls ────────────────────────────────────────────────────────────────
     def call(self, *ops: Op, timeout: float | None = None, look: bool = False) -> Flow[ClientCall]:
@@ -124,10 +130,22 @@ class Program:
         except OsqueueError as error:
             call.error = error
         call.ended = self.world.now
+        self._wake(call)
         answers.judge(self.ledger, self.invariants.library, call)
         if isinstance(call.error, NewerFormat):
             raise Outdated
         return call
+
+    def can_wake(self, send: Callable[[list[Wake]], None]) -> None:
+        """It invokes the consumers that its commits wake."""
+        self.on_wakes = send
+        self.writer.wakes = True
+
+    def _wake(self, call: ClientCall) -> None:
+        told = call.error.events if isinstance(call.error, protocol.RequestRefused) else ()
+        wakes = [each for each in (call.answer.events if call.answer else told) if isinstance(each, Wake)]
+        if wakes and self.on_wakes is not None:
+            self.on_wakes(wakes)
 
     def pause(self, mean_seconds: float) -> Flow[None]:
         """Do something else for a while."""

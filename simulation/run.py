@@ -22,6 +22,7 @@ from . import answers
 from .callers import Caller
 from .clients import Client
 from .conditions import Faults, Profile
+from .consuming import WAKERS, Deliveries, attach
 from .crews import Crew, SharedWriter, TaskCrew, ThreadCrew, watched_flights
 from .elections import Elections
 from .fibers import Host, ThreadedMachine, virtual_threads
@@ -174,6 +175,7 @@ class Run:
         self.dice = source(seed, "run")
         remotes, servers = profile.clients.remotes, profile.clients.servers
         self.remotes = Remotes(self, remotes, servers) if remotes else None
+        self.deliveries = Deliveries(self)
         self.switch_seconds = 60.0  # when the newer release of an upgrade writes its format
 
     def _watched(self, shard: int) -> Invariants:
@@ -213,7 +215,18 @@ class Run:
         # What follows a job has a copy of its result.
         client.secrets = clients.surgeons > 0 and not clients.follows
         client.restarts = clients.restarts
+        if clients.attachers and self.dice.random() < WAKERS:
+            client.can_wake(self.deliveries.send)
         return client
+
+    def invoke(self, name: str, role: Callable[[Client], Flow[None]], after: float) -> None:
+        """A function is invoked. Should it die, nobody takes its place."""
+        client = self.client(name)
+        client.can_wake(self.deliveries.send)
+        program = self._program(client, role, newer=False)
+        process = Process(self.world, self.network.send, program, machine=client.machine)
+        self.processes.append(process)
+        process.start(after)
 
     def start(self, client: Client, role: Callable[[Client], Flow[None]], *, newer: bool) -> None:
         """Set a client to work. Should it die, another takes its place."""
@@ -272,6 +285,7 @@ class Run:
             ("caller", clients.callers, lambda each: self.caller(each).program(clients.rounds, pause)),
             ("loader", clients.loaders, lambda each: self.loader(each).program(clients.rounds, pause)),
             ("limiter", bool(clients.time_limits), lambda each: each.limit_kinds(pause)),
+            ("attacher", clients.attachers, lambda each: attach(each, pause)),
             ("scheduler", clients.schedulers, lambda each: keep_schedules(each, pause)),
             ("mass canceller", clients.mass_cancellers, lambda each: cancel_many(each, pause)),
             ("archivist", clients.archive_payloads, lambda each: archive_them(each, pause)),

@@ -42,6 +42,7 @@ SEEDS = [
     ("batch cancels", 0),
     ("cancels mended", 5),
     ("restarts", 0),
+    ("consumers", 0),
     ("payloads", 0),
     ("schedules", 0),
     ("schedules", 2),

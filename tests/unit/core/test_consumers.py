@@ -8,7 +8,7 @@ import pytest
 
 from osqueue import limits
 from osqueue.core.consumers import DOUBTFUL_TRIES, FIRES_PER_COMMIT
-from osqueue.core.job_ops import ClaimJobs, CompleteJobs, Completion, TicketUse
+from osqueue.core.job_ops import ClaimJobs, CompleteJobs, Completion, EnqueueJobs, TicketUse
 from osqueue.core.ops import Code, Outcome
 from osqueue.core.queue_ops import ChangeSettings, KeepTicket, RunTimers
 from osqueue.core.settings import ConsumerSettings, KindSettings
@@ -326,3 +326,13 @@ def test_a_claim_that_found_nothing_brings_no_wake_round_in_circles(shard: Shard
     complete(shard, come(shard, ticket, limit=1).leases)
     assert come(shard, ticket).code == Code.RATE_LIMITED
     assert fired(shard) == []
+
+
+def test_what_comes_in_the_commit_of_a_claim_that_found_nothing_is_not_missed(shard: Shard) -> None:
+    attach(shard)
+    shard.enqueue(1)
+    (ticket,) = fired(shard)
+    complete(shard, come(shard, ticket).leases)
+    empty = ClaimJobs(2, "consumer", LEASE_MS, use=TicketUse("mailer", ticket, 7))
+    shard.commit([shard.request(empty, env="a"), shard.request(EnqueueJobs((shard.new(),)), env="b")])
+    assert len(fired(shard)) == 1

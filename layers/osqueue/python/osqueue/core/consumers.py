@@ -13,15 +13,16 @@ without a ticket claims nothing, and a ticket that nobody takes up is fired agai
                        jobs wait           └── nobody is heard of until its lease ends ──▶ gone
 
 What waits is judged as a claim would judge it. Where limits, closed groups or a pause keep all of it back nothing is
-granted, and neither is it in the commit of a claim that just found nothing, whatever else it seems: so no wake goes
-round in circles. A writer that cannot invoke functions grants nothing. The next one that can does, or the reaper.
+granted. Now and then that is only an estimate, so the commit of a claim that found nothing grants no more than has come
+since that claim: no wake goes round in circles. A writer that cannot invoke functions grants nothing. The next one that
+can does, or the reaper.
 
 Each shard has its share of a consumer's tickets, as of every limit, so together they are never more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -37,7 +38,7 @@ from .queue_ops import KeepTicket
 from .rates import share_of
 from .rows import Ticket
 from .settings import ConsumerSettings, QueueSettings
-from .state import MIXED, State, waiting
+from .state import MIXED, Lane, State, waiting
 
 FIRES_PER_COMMIT = 4  # wakes of one consumer: each brings a commit of its own, which may grant as many
 FIRE_AGAIN_MS = (
@@ -104,8 +105,24 @@ def settle_claim(draft: Draft, op: ClaimJobs, use: TicketUse, answer: Outcome) -
         return Outcome(((int(Code.RETRY), wait_ms),))
     _keep(draft, use.consumer, [row for row in rows if row.id != use.ticket])
     if op.limit:
-        draft.sated.add(use.consumer)
+        consumer = next(each for each in draft.settings.consumers if each.name == use.consumer)
+        draft.sated[use.consumer] = startable(_seen(draft), consumer)
     return answer
+
+
+def _seen(draft: Draft) -> State:
+    """What claims look at, in the middle of a reduction."""
+    return State(
+        commit=b"",
+        epoch=draft.state.epoch,
+        now_ms=draft.now,
+        lanes=tuple([Lane(*place, lane.freeze()) for place, lane in draft.lanes.items() if lane]),
+        leases=draft.leases,
+        leases_bytes=draft.leases_bytes,
+        settings=draft.settings,
+        holds=draft.holds,
+        starts=draft.starts,
+    )
 
 
 _RETRY = Outcome(((int(Code.RETRY), 0),))
@@ -159,18 +176,24 @@ def end_tickets(draft: Draft) -> None:
 
 
 # ── Granting ─────────────────────────────────────────────────────────────────
-def granted(state: State, sated: Collection[str]) -> tuple[dict[str, Tickets], tuple[Wake, ...]]:
-    """The tickets of the next state once what waits in it has some, and the wakes that come of it.
+def settle(draft: Draft, state: State) -> tuple[State, tuple[Wake, ...]]:
+    """The end of a reduction: the next state with tickets for what waits in it, and the wakes that come of them."""
+    if not state.settings.consumers or not draft.context.wakes:
+        return state, ()
+    tickets, wakes = granted(state, draft.sated)
+    return (replace(state, tickets=tickets) if wakes else state), wakes
 
-    ``sated``: consumers of which a claim has just found nothing.
+
+def granted(state: State, sated: Mapping[str, int]) -> tuple[dict[str, Tickets], tuple[Wake, ...]]:
+    """The tickets of a state once what waits in it has some, and the wakes that come of them.
+
+    ``sated``: how many seemed to wait when a claim of a consumer found nothing, in this commit.
     """
     tickets, wakes = state.tickets, []
     for consumer in state.settings.consumers:
         rows = tickets.get(consumer.name, ())
-        if consumer.name in sated:
-            continue
         jobs = startable(state, consumer)
-        if not jobs:
+        if jobs <= sated.get(consumer.name, 0):
             continue
         after = (*_fired_again(rows, state.now_ms), *_new_ones(state, consumer, rows, jobs))
         known = {row.id: row for row in rows}

@@ -114,7 +114,7 @@ class Draft:
         self.starts = state.starts
         self.round = state.round
         self.tickets = state.tickets
-        self.sated: set[str] = set()  # consumers of which a claim found nothing
+        self.sated: dict[str, int] = {}  # consumers of which a claim found nothing: see there
         self.recorded = state.log.is_recorded_at(self.now)
         self.observed = context.observed or self.recorded
         self.events: list[Transition] = []

@@ -153,10 +153,7 @@ def reduce(
     if draft.schedules:
         scheduling.settle(draft)
     spill.enforce_budgets(draft)
-    after, wakes = draft.freeze(len(outcomes), listed), ()
-    if after.settings.consumers and context.wakes:
-        tickets, wakes = consumers.granted(after, draft.sated)
-        after = replace(after, tickets=tickets) if wakes else after
+    after, wakes = consumers.settle(draft, draft.freeze(len(outcomes), listed))
     return Reduction(
         state=after,
         changed=draft.changed or bool(wakes),
