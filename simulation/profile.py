@@ -88,18 +88,7 @@ PROFILES = {
                 "DELAYED_SPANS_LOOSE": 3,
                 "LANES_MAX": 8,
             },
-            faults=Faults(
-                error=0.01,
-                refused=0.01,
-                lost=0.015,
-                late=0.01,
-                duplicate=0.03,
-                freeze=0.004,
-                crash=0.003,
-                clone=0.003,
-                delay_seconds_max=150,
-                freeze_seconds_max=300,
-            ),
+            faults=replace(ROUGH, clone=0.003, delay_seconds_max=150, freeze_seconds_max=300),
             clients=Clients(
                 producers=1,
                 bulk=0,
@@ -513,8 +502,9 @@ PROFILES["restarts"] = replace(  # jobs restart few ids, while those that run un
     name="restarts",
     clients=replace(PROFILES["uniques"].clients, uniques=0.0, restarts=0.8, names=3, workers=4, cancellers=1),
 )
-PROFILES["consumers"] = replace(  # functions are invoked when jobs wait
-    PROFILES["rough"],
-    name="consumers",
+PROFILES["consumers"] = Profile(  # functions are invoked when jobs wait
+    "consumers",
+    limits=TIGHT,
+    faults=replace(ROUGH, delay_seconds_max=120.0, freeze_seconds_max=40.0),
     clients=Clients(workers=1, attachers=1, rounds=20),
 )

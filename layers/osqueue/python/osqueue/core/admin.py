@@ -290,6 +290,7 @@ def configure(draft: Draft, op: ChangeSettings) -> Outcome:
     if settings != draft.settings or not draft.state.seq:  # whoever configures a new queue makes it
         draft.starts = rates.reconfigured(draft.starts, draft.settings, settings, draft.now)
         draft.settings = settings
+        draft.tickets = {name: rows for name, rows in draft.tickets.items() if name in attached}
         draft.round = draft.round if settings.fair else NO_ROUND
         draft.changed = True
     return outcome([Code.OK])

@@ -163,12 +163,11 @@ def next_end_ms(tickets: Mapping[str, Tickets]) -> int:
 
 
 def end_tickets(draft: Draft) -> None:
-    """Drop those that are void, and those of consumers that are not attached any more."""
-    attached = {each.name for each in draft.settings.consumers}
+    """Drop those that are void."""
     left = {
         name: kept
         for name, rows in draft.tickets.items()
-        if name in attached and (kept := tuple([row for row in rows if row.until_ms > draft.now]))
+        if (kept := tuple([row for row in rows if row.until_ms > draft.now]))
     }
     if left != draft.tickets:
         draft.tickets = left
