@@ -14,8 +14,8 @@ from typing import Any
 
 import uvicorn
 
+from osqueue.asgi.admission import Admission
 from osqueue.asgi.app import ApiEndpoint
-from osqueue.asgi.log import AccessLog
 from osqueue.asgi.server import listen
 from osqueue.asgi.tokens import TokenFile
 from osqueue.clock import MACHINE, Machine
@@ -57,7 +57,7 @@ def served(store: Any, machine: Machine = MACHINE, tokens: TokenFile | None = No
     stages, url = _running()
     stage = f"t{next(_NUMBERS)}"
     api = AsyncApi(store, machine=machine)
-    stages.endpoints[stage] = ApiEndpoint(api, tokens, AccessLog(machine))
+    stages.endpoints[stage] = ApiEndpoint(api, Admission(tokens))
     try:
         yield f"{url}/{stage}"
     finally:
