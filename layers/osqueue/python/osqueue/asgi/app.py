@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Receive, Scope, Send
 
-from ..contract.error_codes import Malformed, TooLarge, fault_of
+from ..contract.error_codes import Malformed, RequestTimeout, TooLarge, fault_of
 from ..contract.functions import BODY_BYTES_MAX
 from ..contract.operations import BY_NAME
 from ..errors import OsqueueError
@@ -35,6 +35,7 @@ from .origin import header
 from .overview import Answers
 from .readiness import Readiness
 
+BODY_SECONDS = 60.0  # in which the body of a request has to come
 WATCH_SECONDS = 0.2  # after which a request is one whose caller may hang up
 Answer = Callable[[ApiRequest], Awaitable[ApiResponse]]
 
@@ -136,10 +137,20 @@ def _query_of(scope: Scope) -> Pairs:
 
 
 async def _body_of(scope: Scope, receive: Receive) -> bytes:
-    """The body. Raises TooLarge before it is read to its end, HungUp."""
+    """The body. Raises TooLarge before it is read to its end, RequestTimeout, HungUp."""
     length = header(scope, b"content-length")
     if length and (not length.isdigit() or int(length) > BODY_BYTES_MAX):
         raise _too_large() if length.isdigit() else Malformed("content-length is no number.")
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await _received(receive)
+    except TimeoutError:
+        raise RequestTimeout(
+            f"the body of the request was not here after {BODY_SECONDS:g} s. Nothing was done."
+        ) from None
+
+
+async def _received(receive: Receive) -> bytes:
     parts: list[bytes] = []
     size = 0
     while True:
@@ -164,6 +175,8 @@ async def _send(send: Send, response: ApiResponse) -> None:
     headers.append((b"content-length", str(len(response.body)).encode()))
     if response.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
+    if response.status == 408:
+        headers.append((b"connection", b"close"))  # its body may still come
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     await send({"type": "http.response.body", "body": response.body})
 

@@ -34,6 +34,7 @@ from ..stores.address import open_store
 from ..stores.counting import CountingStore
 from .admission import Admission
 from .app import ServerApp
+from .connection import BoundedConnection
 from .dashboard import Dashboard
 from .heads import HeadMemory, RecentHeads
 from .neighbours import Neighbours, Place
@@ -154,6 +155,7 @@ def _config_of(options: ServeOptions, app: ServerApp) -> uvicorn.Config:
         }
     return uvicorn.Config(
         app.asgi,
+        http=BoundedConnection,
         log_config=None,
         access_log=False,
         server_header=False,
