@@ -71,6 +71,15 @@ def test_what_there_is_not(client: TestClient, method: str, path: str, status: i
     assert told.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    "path", ["/v1/queues/a%0Ab", "/v1/queues/a%0A/jobs", "/%0A", "//", "/readyz/", "/metrics/x"]
+)
+def test_whatever_the_path_it_is_the_api_that_answers(client: TestClient, path: str) -> None:
+    told = client.get(path, follow_redirects=False)
+    assert told.status_code in (404, 422)
+    assert told.json()["error"]["message"]
+
+
 # ── Who may ──────────────────────────────────────────────────────────────────
 TOKENS = {
     "producer": ("enqueue", ["mail"]),

@@ -16,7 +16,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from ..contract.error_codes import Malformed, RequestTimeout, TooLarge, fault_of
@@ -196,15 +196,14 @@ class ServerApp:
         self.neighbours = neighbours
         self.readiness = Readiness(api.store, api.machine) if isinstance(api, AsyncApi) else None
         endpoint = ApiEndpoint(api, admission, None if neighbours is None else neighbours.answer)
-        routes: list[BaseRoute] = [Route("/readyz", self._ready)]
+        routes = [Route("/readyz", self._ready)]
         if endpoint.metrics is not None:
             routes.append(Route("/metrics", endpoint.tell_metrics))
         if dashboard is not None:
             routes += dashboard.routes()
-        self.asgi = Starlette(
-            routes=[*routes, Mount("/", app=endpoint)],
-            lifespan=self._lifespan,
-        )
+        self.asgi = Starlette(routes=routes, lifespan=self._lifespan)
+        self.asgi.router.redirect_slashes = False
+        self.asgi.router.default = endpoint  # for a Mount a path ends where its line does
 
     def drain(self) -> None:
         """The process is to end: it is not ready any more, and nobody waits."""
