@@ -147,13 +147,7 @@ def place_of(address: str) -> str:
 
 
 def _config_of(options: ServeOptions, app: ServerApp) -> uvicorn.Config:
-    tls: dict[str, Any] = {}
-    if options.certificate is not None:
-        tls = {
-            "ssl_context_factory": lambda config, default: _tls_of(options),
-            "ssl_certfile": options.certificate,
-        }
-    return uvicorn.Config(
+    config = uvicorn.Config(
         app.asgi,
         http=BoundedConnection,
         log_config=None,
@@ -162,8 +156,11 @@ def _config_of(options: ServeOptions, app: ServerApp) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(options.drain_s)),
         ws="none",
-        **tls,
     )
+    if options.certificate is not None:
+        config.load()
+        config.ssl = _tls_of(options)  # not every release takes one before
+    return config
 
 
 def _tls_of(options: ServeOptions) -> ssl.SSLContext:
