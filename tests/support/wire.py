@@ -27,7 +27,7 @@ class Wire(asyncio.Transport):
     def __init__(self, app: Any) -> None:
         super().__init__()
         self.said = b""
-        self.closed = False
+        self.closed = self.aborted = False
         config = uvicorn.Config(
             app,
             http=BoundedConnection,
@@ -45,6 +45,10 @@ class Wire(asyncio.Transport):
         """The caller sends something, and the server does what follows at once."""
         self._protocol.data_received(data)
         await self.settle()
+
+    def end(self) -> None:
+        """The server ends."""
+        self._protocol.shutdown()
 
     async def wait(self, seconds: float) -> None:
         """Time passes."""
@@ -79,6 +83,9 @@ class Wire(asyncio.Transport):
         if not self.closed:
             self.closed = True
             asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
+
+    def abort(self) -> None:
+        self.aborted = True
 
     def pause_reading(self) -> None:
         """Nothing is in between."""

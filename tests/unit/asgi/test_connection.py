@@ -13,7 +13,7 @@ import pytest
 
 from osqueue.asgi.admission import Admission
 from osqueue.asgi.app import BODY_SECONDS, ServerApp
-from osqueue.asgi.connection import HEAD_BYTES_MAX, HEAD_SECONDS
+from osqueue.asgi.connection import GOODBYE_SECONDS, HEAD_BYTES_MAX, HEAD_SECONDS
 from osqueue.asgi.server import KEEP_ALIVE_S
 from osqueue.contract.functions import BODY_BYTES_MAX
 from osqueue.server.async_app import AsyncApi
@@ -127,6 +127,28 @@ def test_who_goes_on_sending_a_body_that_was_refused_is_cut_off() -> None:
 
     wire = connected(scene)
     assert (wire.closed, wire.status) == (True, 413)
+
+
+def test_the_end_of_a_server_does_not_wait_for_callers_who_are_idle() -> None:
+    async def scene(wire: Wire) -> None:
+        await wire.send(HEALTH)
+        wire.end()
+        assert (wire.closed, wire.aborted) == (True, False)
+        await wire.wait(GOODBYE_SECONDS)
+
+    assert connected(scene).aborted
+
+
+def test_the_end_of_a_server_waits_for_an_answer() -> None:
+    async def scene(wire: Wire) -> None:
+        await wire.send(JOBS + b"content-length: 14\r\n\r\n" + BODY[:9])
+        wire.end()
+        await wire.wait(GOODBYE_SECONDS)
+        assert (wire.closed, wire.aborted) == (False, False)
+        await wire.send(BODY[9:])
+
+    wire = connected(scene)
+    assert (wire.closed, wire.aborted, wire.status) == (True, False, 200)
 
 
 # ── Size ─────────────────────────────────────────────────────────────────────

@@ -18,6 +18,7 @@ from ..server.app import ApiResponse, failure
 
 HEAD_BYTES_MAX = 64 * 1024  # the lines of a request before its body
 HEAD_SECONDS = 20.0  # in which they have to come, from the first byte on; of a connection, from its begin on
+GOODBYE_SECONDS = 1.0  # for which the end of a server waits on an idle connection
 
 log = logging.getLogger("osqueue.serve.access")
 
@@ -40,6 +41,12 @@ class BoundedConnection(HttpToolsProtocol):
         """End."""
         self._forgive()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """The server ends. Over TLS an idle connection would be closed only when its caller says goodbye, too."""
+        super().shutdown()
+        if self.transport.is_closing():
+            self.loop.call_later(GOODBYE_SECONDS, self.transport.abort)
 
     def data_received(self, data: bytes) -> None:
         """Take what a caller sends, of a head no more than it may have."""
