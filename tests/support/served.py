@@ -14,8 +14,9 @@ from typing import Any
 
 import uvicorn
 
+from osqueue.asgi.admission import Admission
 from osqueue.asgi.app import ApiEndpoint
-from osqueue.asgi.log import AccessLog
+from osqueue.asgi.connection import BoundedConnection
 from osqueue.asgi.server import listen
 from osqueue.asgi.tokens import TokenFile
 from osqueue.clock import MACHINE, Machine
@@ -45,7 +46,9 @@ def _running() -> tuple[Stages, str]:
     """The one server of this process; it ends with it."""
     stages = Stages()
     listening = listen("127.0.0.1", 0)
-    config = uvicorn.Config(stages, log_config=None, access_log=False, lifespan="off", ws="none")
+    config = uvicorn.Config(
+        stages, http=BoundedConnection, log_config=None, access_log=False, lifespan="off", ws="none"
+    )
     server = uvicorn.Server(config)
     threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True).start()
     return stages, f"http://127.0.0.1:{listening.getsockname()[1]}"
@@ -57,7 +60,7 @@ def served(store: Any, machine: Machine = MACHINE, tokens: TokenFile | None = No
     stages, url = _running()
     stage = f"t{next(_NUMBERS)}"
     api = AsyncApi(store, machine=machine)
-    stages.endpoints[stage] = ApiEndpoint(api, tokens, AccessLog(machine))
+    stages.endpoints[stage] = ApiEndpoint(api, Admission(tokens))
     try:
         yield f"{url}/{stage}"
     finally:

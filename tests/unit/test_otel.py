@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
@@ -17,10 +18,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 
-from osqueue import AsyncQueue, NotInstalled, Queue, Snooze, limits
+from osqueue import AsyncQueue, Next, NotInstalled, Queue, Rejected, Snooze, limits
 from osqueue.otel import instrument, with_context
 from osqueue.stores.memory import MemoryStore
-from tests.support.api_server import api_server
+from tests.support.api_server import PREFIX, api_server
 from tests.support.served import served
 
 PARENT = {"traceparent": "00-" + "1" * 32 + "-" + "2" * 16 + "-01"}
@@ -31,6 +32,7 @@ class Recorded:
 
     def __init__(self, **options: Any) -> None:
         self.provider = TracerProvider(**options)
+        self.kinds: dict[str, str] = {}  # of jobs, by their ids: for tests that note them
         self._exporter = InMemorySpanExporter()
         self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
 
@@ -44,9 +46,9 @@ def opened(place: str) -> Iterator[Any]:
     """A store, or the address of an API before one."""
     if place == "embedded":
         yield MemoryStore()
-    elif place == "api":
+    elif place in ("api", "lambda"):
         with api_server(MemoryStore()) as url:
-            yield url
+            yield url if place == "api" else f"lambda://{PREFIX}?endpoint={url}"
     else:
         with served(MemoryStore()) as url:
             yield url
@@ -60,8 +62,8 @@ def worked(q: Any) -> None:
     q.run(until_empty=True, signals=False, poll=0.01)
 
 
-@pytest.mark.parametrize("place", ["embedded", "api", "served"])
-def test_a_trace_goes_from_the_enqueuer_to_the_handler(place: str) -> None:
+@pytest.mark.parametrize("place", ["embedded", "api", "served", "lambda"])
+def test_a_trace_goes_from_the_enqueuer_to_the_handler(place: str, aws_environment: None) -> None:
     told, seen = Recorded(), []
     with opened(place) as where:
         sender, q = queue_at(where), queue_at(where)
@@ -82,6 +84,10 @@ def test_a_trace_goes_from_the_enqueuer_to_the_handler(place: str) -> None:
     assert seen == [process.context.span_id]
     assert [each.context.span_id for each in receive.links] == [send.context.span_id]
     assert (send.kind, receive.kind, process.kind) == (SpanKind.PRODUCER, SpanKind.CLIENT, SpanKind.CONSUMER)
+    server = {}
+    if place in ("api", "served"):
+        parts = urlsplit(where)
+        server = {"server.address": parts.hostname, "server.port": parts.port}
     assert process.attributes == {
         "messaging.system": "osqueue",
         "messaging.destination.name": "mail",
@@ -89,7 +95,9 @@ def test_a_trace_goes_from_the_enqueuer_to_the_handler(place: str) -> None:
         "messaging.operation.type": "process",
         "messaging.message.id": job.job_id,
         "osqueue.job.attempt": 1,
+        **server,
     }
+    assert [each.context.span_id for each in process.links] == [send.context.span_id]
     assert send.attributes is not None
     assert send.attributes["messaging.message.id"] == job.job_id
 
@@ -144,6 +152,8 @@ def test_each_attempt_is_a_span_of_the_same_trace_and_says_why_it_failed_but_no_
     (event,) = failed.events
     assert event.attributes is not None
     assert event.attributes["exception.type"] == "ValueError"
+    assert failed.attributes is not None
+    assert failed.attributes["error.type"] == "ValueError"
     assert "secret" not in failed.to_json().replace('raise ValueError(\\"the secret of the payload\\")', "")
 
 
@@ -209,24 +219,213 @@ def test_the_state_is_left_out_where_it_has_no_room() -> None:
     assert with_context(wide, carrier) is None
 
 
-def test_what_is_sent_and_claimed_is_counted_and_durations_are_measured() -> None:
-    reader = InMemoryMetricReader()
+# ── Jobs that others make ────────────────────────────────────────────────────
+def traces(told: Recorded) -> dict[str, list[int]]:
+    """The trace of each call of a handler, by the kind of its job."""
+    found: dict[str, list[int]] = {}
+    for each in told.spans("process"):
+        assert each.attributes is not None
+        assert each.context is not None
+        kind = told.kinds[str(each.attributes["messaging.message.id"])]
+        found.setdefault(kind, []).append(each.context.trace_id)
+    return found
+
+
+def working(told: Recorded, q: Queue[Any]) -> None:
+    """Run what is there, and what it makes."""
+
+    @q.handler
+    def handle(job: Any) -> None:
+        told.kinds[job.job_id] = job.kind
+
+    instrument(q, told.provider)
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        Next("second", then=[Next("third")]),
+        [Next("second", then=[{"kind": "third"}]), {"kind": "third"}],
+        {"kind": "second", "then": Next("third", 1)},
+    ],
+)
+def test_follow_ups_are_of_the_trace_of_the_job_that_they_follow(then: Any) -> None:
+    told = Recorded()
     q: Queue[Any] = Queue(MemoryStore(), "mail")
-    instrument(q, Recorded().provider, MeterProvider(metric_readers=[reader]))
+    working(told, q)
+    q.enqueue(1, kind="first", then=then)
+    q.enqueue_many([{"payload": 1, "kind": "first", "then": then}])
+    worked(q)
+    found = traces(told)
+    assert set(found) == {"first", "second", "third"}
+    assert set(found["first"]) == set(found["second"]) == set(found["third"])
+    assert len(set(found["first"])) == 2
+    sent = {each.context.span_id for each in told.spans("send")}  # type: ignore[union-attr]
+    assert {each.parent.span_id for each in told.spans("process")} == sent  # type: ignore[union-attr]
+
+
+def test_a_follow_up_with_a_context_of_its_own_keeps_it_and_other_headers_stay() -> None:
+    told = Recorded()
+    q: Queue[Any] = Queue(MemoryStore(), "mail")
+    instrument(q, told.provider)
+    q.enqueue(1, then=[Next("own", headers=PARENT), Next("other", headers={"tenant": "a"})])
+    (lease,) = q.claim()
+    lease.complete()
+    headers = {lease.kind: lease.headers for lease in q.claim(2)}
+    assert headers["own"] == PARENT
+    assert headers["other"] == {"tenant": "a", "traceparent": lease.headers["traceparent"]}
+
+
+def test_follow_ups_without_room_for_a_context_begin_traces_of_their_own() -> None:
+    told = Recorded()
+    q: Queue[Any] = Queue(MemoryStore(), "mail")
+    working(told, q)
+    q.enqueue(
+        1,
+        kind="first",
+        then=[Next("second", "x" * (limits.FOLLOW_UPS_BYTES_MAX - 200))] + [Next("third")] * 3,
+    )
+    worked(q)
+    found = traces(told)
+    assert len({*found["first"], *found["second"], *found["third"]}) == 5
+
+
+@pytest.mark.parametrize("then", [3, "text", [3], [Next("a", headers=3)], [{"no": 1}], [Next("a")] * 9])  # type: ignore[arg-type]
+def test_what_is_no_follow_up_is_refused_as_ever(then: Any) -> None:
+    q: Queue[Any] = Queue(MemoryStore(), "mail")
+    instrument(q, Recorded().provider)
+    with pytest.raises(Rejected) as caught:
+        q.enqueue(1, then=then)
+    assert str(caught.value.field).startswith("then")
+
+
+def test_jobs_of_a_batch_are_of_the_trace_of_who_enqueued_them_and_what_comes_of_its_end_has_its_own() -> (
+    None
+):
+    told = Recorded()
+    q: Queue[Any] = Queue(MemoryStore(), "mail")
+    working(told, q)
+    with (
+        told.provider.get_tracer("test").start_as_current_span("import") as span,
+        q.batch(on_complete=Next("report")) as batch,
+    ):
+        batch.enqueue(1, kind="page")
+        batch.enqueue_many([{"payload": 2, "kind": "page"}, {"payload": 3, "kind": "page"}])
+    worked(q)
+    found = traces(told)
+    assert found["page"] == [span.get_span_context().trace_id] * 3
+    (report,) = found["report"]
+    assert report != found["page"][0]
+
+
+def test_each_job_of_a_schedule_begins_a_trace_unless_its_headers_name_one() -> None:
+    told = Recorded()
+    q: Queue[Any] = Queue(MemoryStore(), "mail")
+    working(told, q)
+    with told.provider.get_tracer("test").start_as_current_span("set up") as span:
+        q.schedule("nightly", "0 3 * * *", kind="nightly")
+        q.schedule("known", "0 3 * * *", kind="known", headers=PARENT)
+        for name in ("nightly", "nightly", "known"):
+            q.run_schedule(name)
+    worked(q)
+    found = traces(told)
+    assert found["known"] == [int("1" * 32, 16)]
+    assert len({*found["nightly"], span.get_span_context().trace_id}) == 3
+
+
+# ── Spans of others ──────────────────────────────────────────────────────────
+def test_a_context_of_the_callers_own_is_linked_to_and_the_call_is_nobodys_parent() -> None:
+    told = Recorded()
+    q: Queue[Any] = Queue(MemoryStore(), "mail")
+    instrument(q, told.provider)
+    q.handler(lambda job: None)
+    q.enqueue(1, headers=PARENT)
+    q.enqueue_many([{"payload": 2, "headers": PARENT}, {"payload": 3}])
+    worked(q)
+    alone, many = told.spans("send")
+    assert (alone.kind, many.kind) == (SpanKind.CLIENT, SpanKind.PRODUCER)
+    for each in (alone, many):
+        assert [link.context.span_id for link in each.links] == [int("2" * 16, 16)]
+    parents = {each.parent.span_id for each in told.spans("process")}  # type: ignore[union-attr]
+    assert many.context is not None
+    assert parents == {int("2" * 16, 16), many.context.span_id}
+
+
+def test_a_worker_within_a_span_is_linked_to_and_no_parent() -> None:
+    told = Recorded()
+
+    async def run() -> int:
+        q: AsyncQueue[Any] = AsyncQueue(MemoryStore(), "mail")
+        instrument(q, told.provider)
+
+        @q.handler
+        async def handle(job: Any) -> None:
+            await asyncio.sleep(0)
+
+        await q.enqueue(1)
+        with told.provider.get_tracer("test").start_as_current_span("worker") as span:
+            await q.run(until_empty=True, signals=False, poll=0.01)
+        return span.get_span_context().span_id
+
+    worker = asyncio.run(run())
+    (send,), (process,) = told.spans("send"), told.spans("process")
+    assert process.parent is not None
+    assert send.context is not None
+    assert process.parent.span_id == send.context.span_id
+    assert [link.context.span_id for link in process.links] == [send.context.span_id, worker]
+
+
+# ── Metrics ──────────────────────────────────────────────────────────────────
+class Measured:
+    """A provider of meters, and what they have measured."""
+
+    def __init__(self) -> None:
+        self._reader = InMemoryMetricReader()
+        self.provider = MeterProvider(metric_readers=[self._reader])
+
+    def points(self, name: str) -> dict[tuple[str, str], Any]:
+        """Values or counts of a metric, by operation and type of error; all have what every one has to say."""
+        data = self._reader.get_metrics_data()
+        assert data is not None
+        (metric,) = [each for each in data.resource_metrics[0].scope_metrics[0].metrics if each.name == name]
+        found = {}
+        for point in metric.data.data_points:
+            told = dict(point.attributes or {})
+            assert told["messaging.system"] == "osqueue"
+            assert told["messaging.destination.name"] == "mail"
+            assert ("messaging.operation.type" in told) == (name == "messaging.client.operation.duration")
+            key = (str(told["messaging.operation.name"]), str(told.get("error.type", "")))
+            found[key] = point.value if hasattr(point, "value") else point.count
+        return found
+
+
+def test_what_is_sent_and_claimed_is_counted_and_durations_are_measured() -> None:
+    told = Measured()
+    q: Queue[Any] = Queue(MemoryStore(), "mail")
+    instrument(q, Recorded().provider, told.provider)
     q.handler(lambda job: None)
     q.enqueue_many([{"payload": 1}, {"payload": 2}])
     worked(q)
-    data = reader.get_metrics_data()
-    assert data is not None
-    found = {
-        each.name: list(each.data.data_points) for each in data.resource_metrics[0].scope_metrics[0].metrics
-    }
-    assert [point.value for point in found["messaging.client.sent.messages"]] == [2]  # type: ignore[union-attr]
-    assert [point.value for point in found["messaging.client.consumed.messages"]] == [2]  # type: ignore[union-attr]
-    assert [point.count for point in found["messaging.process.duration"]] == [2]  # type: ignore[union-attr]
-    operations = found["messaging.client.operation.duration"]
-    names = {(point.attributes or {})["messaging.operation.name"] for point in operations}
-    assert names == {"send", "receive", "complete"}
+    assert told.points("messaging.client.sent.messages") == {("send", ""): 2}
+    assert told.points("messaging.client.consumed.messages") == {("receive", ""): 2}
+    assert told.points("messaging.process.duration") == {("process", ""): 2}
+    operations = told.points("messaging.client.operation.duration")
+    assert {name for name, _ in operations} == {"send", "receive", "complete"}
+
+
+def test_what_fails_is_measured_with_its_error() -> None:
+    told = Measured()
+    q: Queue[Any] = Queue(MemoryStore(), "mail")
+    instrument(q, Recorded().provider, told.provider)
+    q.handler(lambda job: 1 / 0)
+    q.enqueue_many([{"payload": 1, "max_attempts": 1}, {"payload": 2, "priority": 99}])
+    with pytest.raises(Rejected):
+        q.enqueue(3, priority=99)
+    worked(q)
+    assert told.points("messaging.client.sent.messages") == {("send", ""): 1, ("send", "Rejected"): 2}
+    assert told.points("messaging.process.duration") == {("process", "ZeroDivisionError"): 1}
+    operations = told.points("messaging.client.operation.duration")
+    assert (operations["send", ""], operations["send", "Rejected"]) == (1, 1)
 
 
 def test_a_handler_that_wants_to_end_the_program_has_failed_its_job_and_its_span() -> None:

@@ -13,10 +13,9 @@ import pytest
 from httpx import Response
 from starlette.testclient import TestClient
 
+from osqueue.asgi.admission import Admission
 from osqueue.asgi.app import ServerApp
-from osqueue.asgi.log import AccessLog
 from osqueue.asgi.tokens import TokenFile, digest_of
-from osqueue.clock import MACHINE
 from osqueue.contract.functions import BODY_BYTES_MAX
 from osqueue.errors import Unavailable
 from osqueue.server.app import ApiRequest
@@ -28,7 +27,7 @@ JOBS = "/v1/queues/mail/jobs"
 
 
 def app_over(store: Any, tokens: TokenFile | None = None) -> ServerApp:
-    return ServerApp(AsyncApi(store), tokens, AccessLog(MACHINE))
+    return ServerApp(AsyncApi(store), Admission(tokens))
 
 
 @pytest.fixture
@@ -69,6 +68,15 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(client: TestClien
 def test_what_there_is_not(client: TestClient, method: str, path: str, status: int) -> None:
     told = client.request(method, path)
     assert told.status_code == status
+    assert told.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/queues/a%0Ab", "/v1/queues/a%0A/jobs", "/%0A", "//", "/readyz/", "/metrics/x"]
+)
+def test_whatever_the_path_it_is_the_api_that_answers(client: TestClient, path: str) -> None:
+    told = client.get(path, follow_redirects=False)
+    assert told.status_code in (404, 422)
     assert told.json()["error"]["message"]
 
 
@@ -158,18 +166,14 @@ def test_what_tells_of_no_queue_is_open(guarded: TestClient, path: str) -> None:
 def test_pages_of_other_sites_do_not_reach_a_server_of_this_machine(
     headers: dict[str, str], field: str
 ) -> None:
-    with TestClient(
-        ServerApp(AsyncApi("memory://"), None, AccessLog(MACHINE), local_only=True).asgi
-    ) as client:
+    with TestClient(ServerApp(AsyncApi("memory://"), Admission(local_only=True)).asgi) as client:
         told = client.post(JOBS, content=b'{"payload": 1}', headers=headers)
     assert (told.status_code, told.json()["error"]["message"].partition(":")[0]) == (403, field)
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8080", "[::1]:8080"])
 def test_its_own_pages_and_programs_do(host: str) -> None:
-    with TestClient(
-        ServerApp(AsyncApi("memory://"), None, AccessLog(MACHINE), local_only=True).asgi
-    ) as client:
+    with TestClient(ServerApp(AsyncApi("memory://"), Admission(local_only=True)).asgi) as client:
         for headers in ({"host": host}, {"host": host, "origin": f"http://{host}"}):
             assert client.post(JOBS, content=b'{"payload": 1}', headers=headers).status_code == 200
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from osqueue.asgi.admission import Admission
 from osqueue.asgi.dashboard import FILES, POLICY, static_file
 from osqueue.asgi.server import ServeOptions, app_over
 from osqueue.asgi.tokens import TokenFile, digest_of
@@ -21,8 +22,11 @@ COMPRESSED_BYTES_MAX = 150_000
 
 
 def client_of(tokens: TokenFile | None = None, read_only: bool = False) -> TestClient:
-    options = ServeOptions("memory://", read_only=read_only)
-    return TestClient(app_over(open_store("memory://"), options, tokens, False).asgi)
+    return TestClient(
+        app_over(
+            open_store("memory://"), ServeOptions("memory://"), Admission(tokens, read_only=read_only)
+        ).asgi
+    )
 
 
 @pytest.fixture

@@ -10,10 +10,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
+from osqueue.asgi.admission import Admission
 from osqueue.asgi.app import ServerApp
-from osqueue.asgi.log import AccessLog
 from osqueue.asgi.tokens import TokenFile, digest_of
-from osqueue.clock import MACHINE
 from osqueue.server.async_app import AsyncApi
 
 JOBS = "/v1/queues/mail/jobs"
@@ -29,7 +28,7 @@ def figures(text: str) -> dict[tuple[str, ...], float]:
 
 
 def client_over(store: str, tokens: TokenFile | None = None) -> TestClient:
-    return TestClient(ServerApp(AsyncApi(store), tokens, AccessLog(MACHINE)).asgi)
+    return TestClient(ServerApp(AsyncApi(store), Admission(tokens)).asgi)
 
 
 @pytest.fixture

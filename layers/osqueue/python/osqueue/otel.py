@@ -13,16 +13,22 @@ from __future__ import annotations
 import functools
 import traceback
 from asyncio import CancelledError
+from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+from msgspec.structs import asdict
 
 from . import __version__, limits
 from .commit.effects import QueueFlow
-from .errors import NotInstalled
+from .errors import NotInstalled, Rejected
 from .model import validation
+from .model.follow_ups import Next
 from .model.job import Done, Enqueued
+from .model.job_options import OPTIONS
 from .model.keys import job_id
 from .worker.handlers import Handler, is_coroutine
 from .worker.outcomes import (
@@ -36,6 +42,7 @@ from .worker.outcomes import (
 
 try:
     from opentelemetry import context, metrics, trace
+    from opentelemetry.metrics import Counter
     from opentelemetry.trace import Link, Span, SpanKind, StatusCode
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError as missing:
@@ -75,7 +82,8 @@ class Telemetry:
         self.tracer = trace.get_tracer("osqueue", __version__, tracer_provider)
         self.machine = queue.machine
         self.queue: str = queue.name
-        self.common = {"messaging.system": SYSTEM, "messaging.destination.name": self.queue}
+        self.common: dict[str, Any] = {"messaging.system": SYSTEM, "messaging.destination.name": self.queue}
+        self.common |= _server_of(getattr(queue._place, "url", ""))
         meter = metrics.get_meter("osqueue", __version__, meter_provider)
         histogram = functools.partial(
             meter.create_histogram, unit="s", explicit_bucket_boundaries_advisory=BOUNDARIES
@@ -86,6 +94,15 @@ class Telemetry:
         self.consumed = meter.create_counter("messaging.client.consumed.messages", "{message}")
 
 
+def _server_of(url: str) -> dict[str, Any]:
+    """Where an API answers over HTTP; nothing of a store, or of functions that are invoked."""
+    parts = urlsplit(url)
+    if not parts.hostname:
+        return {}
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return {"server.address": parts.hostname, "server.port": port}
+
+
 class TracedOperation:
     """One operation while it lasts. It is never the current span of a flow: a flow's steps run where they may.
 
@@ -93,7 +110,7 @@ class TracedOperation:
     """
 
     def __init__(self, telemetry: Telemetry, name: str, kind: str, span_kind: SpanKind) -> None:
-        self._telemetry, self._name, self._span_kind = telemetry, name, span_kind
+        self._telemetry, self._name, self.span_kind = telemetry, name, span_kind
         self.attributes: dict[str, Any] = {
             **telemetry.common,
             "messaging.operation.name": name,
@@ -103,6 +120,8 @@ class TracedOperation:
         self.shown = True  # False: no span, unless it fails
         self.error = ""  # its type, where an answer tells of one
         self.duration = telemetry.operated
+        self.counter: Counter | None = None  # of messages
+        self.messages: Mapping[str, int] = {}  # how many, by the type of their error; "": none
         self.context = context.get_current()
         self.span: Span | None = None
         self._from = telemetry.machine.moment()
@@ -112,12 +131,20 @@ class TracedOperation:
         self.span = self._telemetry.tracer.start_span(
             f"{self._name} {self._telemetry.queue}",
             self.context,
-            self._span_kind,
+            self.span_kind,
             self.attributes,
             self.links,
             start_time=self._from.wall_ms * 1_000_000,
         )
         return self.span
+
+    def brings(self, headers: Sequence[Any]) -> None:
+        """Say with which headers jobs are sent: contexts among them stay. Where all have one, it is nobody's parent."""
+        self.messages = {"": len(headers)}
+        own = [each for each in headers if _has_context(each)]
+        self.links = _links(own)
+        if own and len(own) == len(headers):
+            self.span_kind = SpanKind.CLIENT
 
     def about(self, job_ids: Sequence[str | None], batch: bool) -> None:
         """Say which job it is about, or how many."""
@@ -137,7 +164,11 @@ class TracedOperation:
         if failure is not None:
             self.error = type(failure).__qualname__
         told = {"error.type": self.error} if self.error else {}
-        measured = {"messaging.operation.name": self._name, **self._telemetry.common, **told}
+        counted = {"messaging.operation.name": self._name, **self._telemetry.common}
+        self._count(counted)
+        measured = {**counted, **told}
+        if self.duration is self._telemetry.operated:
+            measured["messaging.operation.type"] = self.attributes["messaging.operation.type"]
         self.duration.record(max(0.0, machine.monotonic() - self._from.monotonic), measured)
         if self.span is None and not (self.shown or self.error):
             return
@@ -146,10 +177,24 @@ class TracedOperation:
         if failure is not None:
             # Without its message, which may hold parts of a payload.
             frames = "".join(traceback.format_tb(failure.__traceback__))
-            span.add_event("exception", {"exception.type": self.error, "exception.stacktrace": frames})
+            span.add_event(
+                "exception", {"exception.type": _full_name(failure), "exception.stacktrace": frames}
+            )
         if self.error:
             span.set_status(StatusCode.ERROR, self.error)
         span.end(machine.now_ms() * 1_000_000)
+
+    def _count(self, about: Mapping[str, Any]) -> None:
+        """Add up the messages; all of them have failed where the operation has."""
+        messages = {self.error: sum(self.messages.values())} if self.error else self.messages
+        for error, count in messages.items():
+            if self.counter is not None and count:
+                self.counter.add(count, {**about, "error.type": error} if error else about)
+
+
+def _full_name(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 class TracedFlows:
@@ -163,15 +208,16 @@ class TracedFlows:
         return getattr(self._flows, name)
 
     def _send(self) -> TracedOperation:
-        return TracedOperation(self._telemetry, "send", "send", SpanKind.PRODUCER)
+        call = TracedOperation(self._telemetry, "send", "send", SpanKind.PRODUCER)
+        call.counter = self._telemetry.sent
+        return call
 
     def enqueue(self, payload: Any, options: Mapping[str, Any]) -> QueueFlow[Enqueued]:
         """One job."""
         with self._send() as call:
-            headers = with_context(options.get("headers"), _carrier(call.begin()))
-            given = options if headers is None else {**options, "headers": headers}
-            self._telemetry.sent.add(1, {**self._telemetry.common, "messaging.operation.name": "send"})
-            done: Enqueued = yield from self._flows.enqueue(payload, given)
+            call.brings([options.get("headers")])
+            carried = carrying(options, _carrier(call.begin()))
+            done: Enqueued = yield from self._flows.enqueue(payload, carried)
             call.about([done.job_id], batch=False)
         return done
 
@@ -179,13 +225,14 @@ class TracedFlows:
         """Many jobs: all of them carry the context of the one span."""
         with self._send() as call:
             batch = validation.items(items)
+            call.brings([item.get("headers") if isinstance(item, Mapping) else None for item in batch])
             call.about([None] * len(batch), batch=True)
             carrier = _carrier(call.begin())
-            self._telemetry.sent.add(
-                len(batch), {**self._telemetry.common, "messaging.operation.name": "send"}
-            )
             done: list[Enqueued] = yield from self._flows.enqueue_many(
-                [_carrying(item, carrier) for item in batch]
+                [carrying(item, carrier) if isinstance(item, Mapping) else item for item in batch]
+            )
+            call.messages = Tally(
+                "" if each.error is None else type(each.error).__qualname__ for each in done
             )
         return done
 
@@ -198,10 +245,8 @@ class TracedFlows:
             call.shown = bool(jobs)
             call.about([job_id(job.key) for job in jobs], batch=True)
             call.links = _links(dict(job.headers or ()) for job in jobs)
-            if jobs:
-                self._telemetry.consumed.add(
-                    len(jobs), {**self._telemetry.common, "messaging.operation.name": "receive"}
-                )
+            call.counter = self._telemetry.consumed
+            call.messages = {"": len(jobs)}
         return claimed
 
     def complete(self, key: bytes, token: str, value: Any) -> QueueFlow[bool]:
@@ -277,15 +322,18 @@ def _traced(telemetry: Telemetry, function: Handler) -> Handler:
 
 
 def _processing(telemetry: Telemetry, argument: WorkerJob[Any] | list[WorkerJob[Any]]) -> TracedOperation:
-    """A child of the span that enqueued the job; of a batch, a trace of its own that is linked to theirs."""
+    """A child of the span that enqueued the job; of a batch, a trace of its own. Both are linked to those who enqueued.
+
+    A worker that itself runs within a span is no parent of what it works on: linked, too.
+    """
     batch = isinstance(argument, list)
     jobs = argument if isinstance(argument, list) else [argument]
     call = TracedOperation(telemetry, "process", "process", SpanKind.CONSUMER)
     call.duration = telemetry.processed
+    around = trace.get_current_span(call.context).get_span_context()
+    call.links = [*_links(job.headers for job in jobs), *([Link(around)] if around.is_valid else [])]
     call.context = context.Context()
-    if batch:
-        call.links = _links(job.headers for job in jobs)
-    else:
+    if not batch:
         call.context = _PROPAGATOR.extract(jobs[0].headers, call.context)
         call.attributes["osqueue.job.attempt"] = jobs[0].attempt
     call.about([job.job_id for job in jobs], batch)
@@ -326,10 +374,28 @@ def _carrier(span: Span) -> dict[str, str]:
     return found
 
 
-def _carrying(item: Any, carrier: Mapping[str, str]) -> Any:
-    """An item of a call about many, with the context; what is no item is refused later."""
-    headers = with_context(item.get("headers"), carrier) if isinstance(item, Mapping) else None
-    return item if headers is None else {**item, "headers": headers}
+def carrying(job: Mapping[str, Any], carrier: Mapping[str, str]) -> Mapping[str, Any]:
+    """A job's options, or those of a follow-up, with the context: in its headers and in those of what follows it.
+
+    What is no options is refused later, where all of them are read.
+    """
+    changed: dict[str, Any] = {}
+    if (headers := with_context(job.get("headers"), carrier)) is not None:
+        changed["headers"] = headers
+    if then := job.get("then"):
+        changed["then"] = _then_carrying(then, carrier)
+    return {**job, **changed}
+
+
+def _then_carrying(then: Any, carrier: Mapping[str, str]) -> Any:
+    """Follow-ups with the context, where there is room; else, or where they are none, as they are."""
+    given = [then] if isinstance(then, Next | Mapping) else then
+    try:
+        carried = [carrying(asdict(each) if isinstance(each, Next) else each, carrier) for each in given]
+        OPTIONS["then"].read(carried)
+    except (Rejected, TypeError, AttributeError):
+        return then
+    return carried
 
 
 def with_context(given: Any, carrier: Mapping[str, str]) -> dict[str, str] | None:
@@ -338,11 +404,7 @@ def with_context(given: Any, carrier: Mapping[str, str]) -> dict[str, str] | Non
     A context of the caller's own stays. What is no headers is refused later, where all options are read.
     """
     headers = {} if given is None else given
-    if not isinstance(headers, Mapping) or not all(
-        isinstance(text, str) for pair in headers.items() for text in pair
-    ):
-        return None
-    if TRACEPARENT not in carrier or any(name.lower() in (TRACEPARENT, TRACESTATE) for name in headers):
+    if TRACEPARENT not in carrier or not _is_headers(headers) or _has_context(headers):
         return None
     parent = {**headers, TRACEPARENT: carrier[TRACEPARENT]}
     if not _fits(parent):
@@ -350,6 +412,17 @@ def with_context(given: Any, carrier: Mapping[str, str]) -> dict[str, str] | Non
     state = carrier.get(TRACESTATE, "")
     both = {**parent, TRACESTATE: state}
     return both if state and len(state) <= limits.HEADER_VALUE_CHARS_MAX and _fits(both) else parent
+
+
+def _is_headers(given: Any) -> bool:
+    return isinstance(given, Mapping) and all(
+        isinstance(text, str) for pair in given.items() for text in pair
+    )
+
+
+def _has_context(given: Any) -> bool:
+    """Does a job bring a context along?"""
+    return _is_headers(given) and any(name.lower() in (TRACEPARENT, TRACESTATE) for name in given)
 
 
 def _fits(headers: Mapping[str, str]) -> bool:

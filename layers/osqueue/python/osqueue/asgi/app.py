@@ -16,29 +16,28 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from ..contract.error_codes import Malformed, TooLarge, fault_of
+from ..contract.error_codes import Malformed, RequestTimeout, TooLarge, fault_of
 from ..contract.functions import BODY_BYTES_MAX
 from ..contract.operations import BY_NAME
-from ..contract.roles import OPEN
 from ..errors import OsqueueError
 from ..server.app import ApiRequest, ApiResponse, failure
 from ..server.async_app import AsyncApi
 from ..server.reading import Pairs, pairs_of
+from .admission import Admission
 from .dashboard import Dashboard
-from .log import AccessLog
+from .log import log_hung_up, log_request
 from .metrics import ServerMetrics
 from .neighbours import Neighbours
-from .origin import check_origin, header
-from .overview import Answers, Overview
+from .origin import header
+from .overview import Answers
 from .readiness import Readiness
-from .tokens import Identity, TokenFile
 
+BODY_SECONDS = 60.0  # in which the body of a request has to come
 WATCH_SECONDS = 0.2  # after which a request is one whose caller may hang up
 Answer = Callable[[ApiRequest], Awaitable[ApiResponse]]
-OPEN_PATHS = {BY_NAME[name].path for name in OPEN}
 
 
 class ServedApi(Answers, Protocol):
@@ -50,34 +49,15 @@ class ServedApi(Answers, Protocol):
 
 
 class ApiEndpoint:
-    """What answers requests of the API."""
+    """What answers requests of the API: ``answer`` does, or else the API itself."""
 
-    def __init__(
-        self,
-        api: ServedApi,
-        tokens: TokenFile | None,
-        log: AccessLog,
-        local_only: bool = False,
-        read_only: bool = False,
-        answer: Answer | None = None,
-    ) -> None:
+    def __init__(self, api: ServedApi, admission: Admission, answer: Answer | None = None) -> None:
         self.api = api
+        self.admission = admission
         self.answer = answer or api.answer
-        self.tokens = tokens
-        self.log = log
-        self.local_only = local_only  # is it for this machine alone?
         self.metrics = (
             ServerMetrics(api) if isinstance(api, AsyncApi) else None
         )  # an API elsewhere has its own
-        self.anybody = Identity(read_only=read_only)
-
-    def caller(self, scope: Scope) -> Identity:
-        """Who sent a request. Raises Forbidden, Unauthorized."""
-        check_origin(scope, self.local_only)
-        if self.tokens is None or scope["path"] in OPEN_PATHS:
-            return self.anybody
-        found = self.tokens.caller(header(scope, b"authorization"))
-        return Identity(found.token, self.anybody.read_only)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -86,9 +66,9 @@ class ApiEndpoint:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = self.api.machine.monotonic()
-        caller = self.anybody
+        caller = self.admission.anybody
         try:
-            caller = self.caller(scope)  # before the body is read
+            caller = self.admission.caller(scope)  # before the body is read
             body = await _body_of(scope, receive)
             path = scope["raw_path"].decode("latin-1")
             request = ApiRequest(scope["method"], path, _query_of(scope), body, permit=caller.permit)
@@ -96,11 +76,11 @@ class ApiEndpoint:
         except OsqueueError as error:
             response = failure(fault_of(error))
         except HungUp:
-            self.log.hung_up(scope, caller, self.api.machine.monotonic() - began)
+            log_hung_up(scope, caller, self.api.machine.monotonic() - began)
             return
         await _send(send, response)
         seconds = self.api.machine.monotonic() - began
-        self.log.request(scope, caller, response, seconds)
+        log_request(scope, caller, response, seconds)
         if self.metrics is not None:
             self.metrics.request(response, seconds)
 
@@ -108,7 +88,7 @@ class ApiEndpoint:
         """Answer Prometheus, who may look at all queues."""
         assert self.metrics is not None
         try:
-            self.caller(request.scope).permit(BY_NAME["list_queues"], "")
+            self.admission.caller(request.scope).permit(BY_NAME["list_queues"], "")
         except OsqueueError as error:
             refused = failure(fault_of(error))
             return Response(refused.body, refused.status, refused.headers)
@@ -157,10 +137,20 @@ def _query_of(scope: Scope) -> Pairs:
 
 
 async def _body_of(scope: Scope, receive: Receive) -> bytes:
-    """The body. Raises TooLarge before it is read to its end, HungUp."""
+    """The body. Raises TooLarge before it is read to its end, RequestTimeout, HungUp."""
     length = header(scope, b"content-length")
     if length and (not length.isdigit() or int(length) > BODY_BYTES_MAX):
         raise _too_large() if length.isdigit() else Malformed("content-length is no number.")
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await _received(receive)
+    except TimeoutError:
+        raise RequestTimeout(
+            f"the body of the request was not here after {BODY_SECONDS:g} s. Nothing was done."
+        ) from None
+
+
+async def _received(receive: Receive) -> bytes:
     parts: list[bytes] = []
     size = 0
     while True:
@@ -185,49 +175,42 @@ async def _send(send: Send, response: ApiResponse) -> None:
     headers.append((b"content-length", str(len(response.body)).encode()))
     if response.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
+    if response.status == 408:
+        headers.append((b"connection", b"close"))  # its body may still come
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     await send({"type": "http.response.body", "body": response.body})
 
 
 class ServerApp:
-    """The application, and what its process does beside it.
-
-    ``overview`` is what the dashboard shows; without one there is no dashboard. ``place`` tells people what they see.
-    """
+    """The application, and what its process does beside it."""
 
     def __init__(
         self,
         api: ServedApi,
-        tokens: TokenFile | None,
-        log: AccessLog,
-        local_only: bool = False,
-        read_only: bool = False,
-        overview: Overview | None = None,
-        place: str = "",
+        admission: Admission,
+        dashboard: Dashboard | None = None,
         neighbours: Neighbours | None = None,
     ) -> None:
         self.api = api
-        self.overview = overview
+        self.dashboard = dashboard
         self.neighbours = neighbours
         self.readiness = Readiness(api.store, api.machine) if isinstance(api, AsyncApi) else None
-        answer = api.answer if neighbours is None else neighbours.answer
-        endpoint = ApiEndpoint(api, tokens, log, local_only, read_only, answer)
-        routes: list[BaseRoute] = [Route("/readyz", self._ready)]
+        endpoint = ApiEndpoint(api, admission, None if neighbours is None else neighbours.answer)
+        routes = [Route("/readyz", self._ready)]
         if endpoint.metrics is not None:
             routes.append(Route("/metrics", endpoint.tell_metrics))
-        if overview is not None:
-            routes += Dashboard(overview, endpoint.caller, place).routes()
-        self.asgi = Starlette(
-            routes=[*routes, Mount("/", app=endpoint)],
-            lifespan=self._lifespan,
-        )
+        if dashboard is not None:
+            routes += dashboard.routes()
+        self.asgi = Starlette(routes=routes, lifespan=self._lifespan)
+        self.asgi.router.redirect_slashes = False
+        self.asgi.router.default = endpoint  # for a Mount a path ends where its line does
 
     def drain(self) -> None:
         """The process is to end: it is not ready any more, and nobody waits."""
         if self.readiness is not None:
             self.readiness.draining = True
-        if self.overview is not None:
-            self.overview.close()
+        if self.dashboard is not None:
+            self.dashboard.overview.close()
         self.api.end_waits()
 
     @asynccontextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -18,13 +18,13 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as StarletteRoute
-from starlette.types import Scope
 
 from .. import __version__
 from ..contract.error_codes import fault_of
 from ..contract.operations import BY_NAME, ROUTES
 from ..errors import OsqueueError
 from ..server.app import JSON, failure
+from .admission import Admission
 from .overview import Overview
 from .tokens import Identity
 
@@ -69,11 +69,11 @@ def static_file(name: str) -> StaticFile:
 
 
 class Dashboard:
-    """What a server answers beside the API, for people."""
+    """What a server answers beside the API, for people. ``place`` tells them what they see."""
 
-    def __init__(self, overview: Overview, caller: Callable[[Scope], Identity], place: str) -> None:
+    def __init__(self, overview: Overview, admission: Admission, place: str) -> None:
         self.overview = overview
-        self._caller = caller
+        self._admission = admission
         self._place = place
 
     def routes(self) -> list[StarletteRoute]:
@@ -97,7 +97,7 @@ class Dashboard:
     async def _me(self, request: Request) -> Response:
         """Who looks, and what they may do."""
         try:
-            caller = self._caller(request.scope)
+            caller = self._admission.caller(request.scope)
         except OsqueueError as error:
             return _refusal(error)
         return _json(
@@ -115,7 +115,7 @@ class Dashboard:
         """The queues as they change, and one of them in detail, as server-sent events."""
         queue = request.query_params.get("queue") or None
         try:
-            caller = self._caller(request.scope)
+            caller = self._admission.caller(request.scope)
             if queue is not None:
                 caller.permit(BY_NAME["stats"], queue)
         except OsqueueError as error:

@@ -10,7 +10,6 @@ from typing import Any, TextIO
 import msgspec
 from starlette.types import Scope
 
-from ..clock import MACHINE, Machine
 from ..server.app import ApiResponse
 from .tokens import Identity
 
@@ -50,45 +49,40 @@ def configure_logs(level: str, stream: TextIO | None = None) -> None:
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # the rest of what it says, the command says
 
 
-class AccessLog:
-    """Tells of requests that were answered."""
+def log_request(scope: Scope, caller: Identity, response: ApiResponse, seconds: float) -> None:
+    """Tell of a request that was answered."""
+    notes = response.notes
+    level = logging.INFO
+    if response.status >= FAULTS_OF_OURS:
+        level = logging.ERROR if response.code == "internal" else logging.WARNING
+    elif notes.get("operation") in IDLE and not notes.get("job_count"):
+        level = logging.DEBUG
+    _tell(level, scope, caller, response.status, seconds, notes, response.code)
 
-    def __init__(self, machine: Machine = MACHINE) -> None:
-        self._machine = machine
 
-    def request(self, scope: Scope, caller: Identity, response: ApiResponse, seconds: float) -> None:
-        """Tell of one."""
-        notes = response.notes
-        level = logging.INFO
-        if response.status >= FAULTS_OF_OURS:
-            level = logging.ERROR if response.code == "internal" else logging.WARNING
-        elif notes.get("operation") in IDLE and not notes.get("job_count"):
-            level = logging.DEBUG
-        self._tell(level, scope, caller, response.status, seconds, notes, response.code)
+def log_hung_up(scope: Scope, caller: Identity, seconds: float) -> None:
+    """Tell of one whose caller did not wait for the answer."""
+    _tell(logging.DEBUG, scope, caller, GONE, seconds, {}, "hung_up")
 
-    def hung_up(self, scope: Scope, caller: Identity, seconds: float) -> None:
-        """Tell of one whose caller did not wait for the answer."""
-        self._tell(logging.DEBUG, scope, caller, GONE, seconds, {}, "hung_up")
 
-    def _tell(
-        self,
-        level: int,
-        scope: Scope,
-        caller: Identity,
-        status: int,
-        seconds: float,
-        notes: dict[str, Any],
-        code: str,
-    ) -> None:
-        if not log.isEnabledFor(level):
-            return
-        told: dict[str, Any] = {"method": scope["method"], "path": scope["path"], "status": status}
-        told["ms"] = round(seconds * 1000, 1)
-        client = scope.get("client")
-        if client:
-            told["from"] = client[0]
-        if caller.name is not None:
-            told["token"] = caller.name
-        if code:
-            told["code"] = code
-        log.log(level, notes.get("operation", "no route"), extra={"told": {**told, **notes}})
+def _tell(
+    level: int,
+    scope: Scope,
+    caller: Identity,
+    status: int,
+    seconds: float,
+    notes: dict[str, Any],
+    code: str,
+) -> None:
+    if not log.isEnabledFor(level):
+        return
+    told: dict[str, Any] = {"method": scope["method"], "path": scope["path"], "status": status}
+    told["ms"] = round(seconds * 1000, 1)
+    client = scope.get("client")
+    if client:
+        told["from"] = client[0]
+    if caller.name is not None:
+        told["token"] = caller.name
+    if code:
+        told["code"] = code
+    log.log(level, notes.get("operation", "no route"), extra={"told": {**told, **notes}})

@@ -32,9 +32,11 @@ from ..queue.blocking import Queue
 from ..server.async_app import AsyncApi
 from ..stores.address import open_store
 from ..stores.counting import CountingStore
+from .admission import Admission
 from .app import ServerApp
+from .connection import BoundedConnection
+from .dashboard import Dashboard
 from .heads import HeadMemory, RecentHeads
-from .log import AccessLog
 from .neighbours import Neighbours, Place
 from .origin import is_local
 from .overview import Overview
@@ -109,35 +111,23 @@ def serve(
 ) -> None:
     """Serve a store on this socket until a signal comes. Raises Rejected."""
     tokens = None if options.tokens is None else TokenFile(options.tokens)
-    local_only = tokens is None and is_local(options.host)
-    app = app_over(store, options, tokens, local_only, sinks)
+    admission = Admission(tokens, tokens is None and is_local(options.host), options.read_only)
+    app = app_over(store, options, admission, sinks)
     _Server(_config_of(options, app), app).run(sockets=[listening])
 
 
 def app_over(
-    store: CountingStore,
-    options: ServeOptions,
-    tokens: TokenFile | None,
-    local_only: bool,
-    sinks: tuple[Sink, ...] = (),
+    store: CountingStore, options: ServeOptions, admission: Admission, sinks: tuple[Sink, ...] = ()
 ) -> ServerApp:
     """The API of a store with its dashboard."""
     memory = HeadMemory(store)
     view = AsyncApi(RecentHeads(memory, memory))
     billed = options.store.startswith("s3:")
     overview = Overview(view, memory, lambda: store.requests, billed)
+    dashboard = Dashboard(overview, admission, place_of(options.store))
     api = AsyncApi(memory, sinks=sinks)
     place = Place.take()
-    return ServerApp(
-        api,
-        tokens,
-        AccessLog(),
-        local_only,
-        options.read_only,
-        overview,
-        place_of(options.store),
-        None if place is None else Neighbours(api, place),
-    )
+    return ServerApp(api, admission, dashboard, None if place is None else Neighbours(api, place))
 
 
 def serve_proxy(options: ServeOptions, listening: socket.socket) -> None:
@@ -146,9 +136,8 @@ def serve_proxy(options: ServeOptions, listening: socket.socket) -> None:
     api = ApiProxy(transport)
     overview = Overview(api, None, lambda: transport.requests, billed=False)
     api.on_change = overview.hurry
-    app = ServerApp(
-        api, None, AccessLog(), is_local(options.host), options.read_only, overview, place_of(options.store)
-    )
+    admission = Admission(None, is_local(options.host), options.read_only)
+    app = ServerApp(api, admission, Dashboard(overview, admission, place_of(options.store)))
     _Server(_config_of(options, app), app).run(sockets=[listening])
 
 
@@ -158,22 +147,20 @@ def place_of(address: str) -> str:
 
 
 def _config_of(options: ServeOptions, app: ServerApp) -> uvicorn.Config:
-    tls: dict[str, Any] = {}
-    if options.certificate is not None:
-        tls = {
-            "ssl_context_factory": lambda config, default: _tls_of(options),
-            "ssl_certfile": options.certificate,
-        }
-    return uvicorn.Config(
+    config = uvicorn.Config(
         app.asgi,
+        http=BoundedConnection,
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(options.drain_s)),
         ws="none",
-        **tls,
     )
+    if options.certificate is not None:
+        config.load()
+        config.ssl = _tls_of(options)  # not every release takes one before
+    return config
 
 
 def _tls_of(options: ServeOptions) -> ssl.SSLContext:

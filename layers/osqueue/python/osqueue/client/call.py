@@ -24,7 +24,7 @@ from .. import limits
 from ..clock import Machine
 from ..commit.effects import AwaitNews, Sleep
 from ..commit.retry import CALL
-from ..contract.error_codes import Forbidden, TooLarge, Unauthorized, error_of
+from ..contract.error_codes import Forbidden, RequestTimeout, TooLarge, Unauthorized, error_of
 from ..contract.operations import Repeat, Route
 from ..contract.schemas import Failure
 from ..errors import OsqueueError, Rejected, Throttled, Timeout, Unavailable, WaitTimeout, shown
@@ -136,7 +136,7 @@ def _failure(answer: ApiAnswer) -> CallFailure:
     except UNREADABLE:
         return _of_gateway(answer)
     error = error_of(fault)
-    harmless = isinstance(error, Throttled | Unauthorized | Forbidden)
+    harmless = isinstance(error, Throttled | RequestTimeout | Unauthorized | Forbidden)
     return CallFailure(error, harmless, True, _passes(error), fault.retry_after or 0.0)
 
 

@@ -14,6 +14,7 @@ STATUS: dict[str, int] = {
     "no_route": 404,
     "not_found": 404,
     "method_not_allowed": 405,
+    "request_timeout": 408,
     "conflict": 409,
     "lease_lost": 409,
     "job_failed": 409,
@@ -46,6 +47,12 @@ class TooLarge(Rejected):
     code = "too_large"
 
 
+class RequestTimeout(Unavailable):
+    """The request did not arrive in time. Nothing was done."""
+
+    code = "request_timeout"
+
+
 class Unauthorized(Unavailable):
     """The server does not know who calls. Nothing was done, and a call is not at fault: a worker keeps its result."""
 
@@ -67,7 +74,7 @@ class JobIdTaken(Conflict):
 _KINDS: list[type[OsqueueError]] = [
     each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, OsqueueError)
 ]
-_KINDS += [Malformed, TooLarge, Unauthorized, Forbidden]
+_KINDS += [Malformed, TooLarge, RequestTimeout, Unauthorized, Forbidden]
 _CLASSES = {kind.code: kind for kind in _KINDS}
 
 

@@ -282,7 +282,7 @@ def needs_of_claims(state: State, requests: Sequence[Request]) -> list[NeededRan
     wanted = 0 if state.settings.paused else min(sum(op.limit for op in claims), room)
     if not any(lane.backlog.spans and len(lane.backlog.ready) < wanted for lane in state.lanes):
         return []
-    gate = gate_of(state.settings, state.leases, state.starts, state.now_ms)
+    gate = _gate_of(state)
     needs: list[NeededRange] = []
     for lane in state.lanes:  # sorted by priority
         picks = gate is not None or state.settings.fair or any(op.kinds is not None for op in claims)
@@ -300,10 +300,8 @@ def needs_of_claims(state: State, requests: Sequence[Request]) -> list[NeededRan
 
 def has_claimable(state: State, kinds: Sequence[str] | None = None) -> bool:
     """Would a claim of these kinds, or of any, find a job in this head, or read a segment to find one?"""
-    if state.settings.paused or state.leases_bytes >= limits.LEASES_BYTES_MAX:
-        return False
-    gate = gate_of(state.settings, state.leases, state.starts, state.now_ms)
-    if gate is not None and gate.is_shut:
+    gate = _gate_of(state)
+    if _is_shut(state, gate):
         return False
     asked = None if kinds is None else frozenset(kinds)
     mixed = any(lane.kind == MIXED for lane in state.lanes)
@@ -314,10 +312,7 @@ def has_claimable(state: State, kinds: Sequence[str] | None = None) -> bool:
 
 def is_idle(state: State, kinds: Sequence[str] | None = None) -> bool:
     """Would a claim of these kinds, or of any, surely be told that the queue is empty, and no pause or limit?"""
-    if state.settings.paused or state.leases_bytes >= limits.LEASES_BYTES_MAX:
-        return False
-    gate = gate_of(state.settings, state.leases, state.starts, state.now_ms)
-    if gate is not None and gate.is_shut:
+    if _is_shut(state, _gate_of(state)):
         return False
     asked = None if kinds is None else frozenset(kinds)
     return not any(
@@ -325,6 +320,16 @@ def is_idle(state: State, kinds: Sequence[str] | None = None) -> bool:
         for lane in state.lanes
         if lane.kind == MIXED or _wants(asked, lane.kind)
     )
+
+
+def _gate_of(state: State) -> Gate | None:
+    return gate_of(state.settings, state.leases, state.starts, state.now_ms)
+
+
+def _is_shut(state: State, gate: Gate | None) -> bool:
+    """Does a claim find nothing, whatever waits?"""
+    full = state.leases_bytes >= limits.LEASES_BYTES_MAX
+    return state.settings.paused or full or (gate is not None and gate.is_shut)
 
 
 def _is_claimable(lane: Lane, kinds: frozenset[str] | None, wanted: Wanted, gate: Gate | None) -> bool:
@@ -342,7 +347,7 @@ def opens_ms(state: State, kinds: Sequence[str] | None = None) -> int | None:
     if state.settings.paused:
         return None
     asked = None if kinds is None else frozenset(kinds)
-    gate = gate_of(state.settings, state.leases, state.starts, state.now_ms)
+    gate = _gate_of(state)
     closed = None if gate is None else gate.why_closed(kinds_waiting(state.lanes, asked, gate))
     waits = [0 if closed is None else closed.wait_ms]
     mixed = [lane for lane in state.lanes if lane.kind == MIXED]

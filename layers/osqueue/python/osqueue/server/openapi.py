@@ -48,9 +48,11 @@ COMMON: dict[int, str] = {
     403: "The caller may not do this.",
     404: "There is no such thing, or no such route.",
     405: "By direct invocation alone: the path does not take this method. The gateway answers 404.",
+    408: "The request did not arrive in time, and nothing was done.",
     413: "Something is too large.",
     422: "A field is wrong; the body says which, and why.",
     429: "The queue is busy, and nothing was done. Repeat it.",
+    431: "The headers or the query are too large.",
     500: "A defect of the server.",
     503: "The store did not answer, or not in time. The body says whether something may have been done.",
 }
