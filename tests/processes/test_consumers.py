@@ -13,7 +13,6 @@ import pytest
 from osqueue import Queue
 from osqueue.devstack import Stack
 from osqueue.errors import Rejected, Unavailable
-from tests.support.patience import PATIENCE
 from tests.support.tiny_functions import Lines, wait_until
 
 HANDLER = """
