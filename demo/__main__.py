@@ -15,6 +15,7 @@ from demo import report, screen
 from demo.crew import ROOT, Crashed
 from demo.history import PipelineCheck, write_history
 from demo.plan import LOG, ReplayPlan, load
+from demo.push import PushResult, push
 from demo.replay import ReplayStuck, replay
 from demo.stack import StackNotStarted
 from demo.stock import ReplayResult, recount
@@ -48,6 +49,9 @@ def main() -> int:
     parser.add_argument("--no-kill", action="store_true", help="let every worker live")
     parser.add_argument(
         "--no-pipeline", action="store_true", help="end with the verdict: no tables, no report"
+    )
+    parser.add_argument(
+        "--no-push", action="store_true", help="without the last part, in which no worker runs"
     )
     parser.add_argument(
         "--engine",
@@ -137,13 +141,23 @@ def conclude(plan: ReplayPlan, result: ReplayResult, options: argparse.Namespace
         except Crashed as error:
             print(f"The pipeline stopped: {error}", file=sys.stderr)
             stopped = True
+    pushed = None if options.no_push or options.embedded or options.recount else pushed_letters()
     if options.json:
-        print(
-            msgspec.json.encode({**msgspec.structs.asdict(result), "pipeline": history}).decode(), flush=True
-        )
+        told = {**msgspec.structs.asdict(result), "pipeline": history, "push": pushed}
+        print(msgspec.json.encode(told).decode(), flush=True)
     elif history is not None:
         report.show_history(history, console)
-    return 1 if stopped or result.account.problems or (history is not None and history.problems) else 0
+    if pushed is not None and not options.json:
+        print(pushed.line(), flush=True)
+    lost = pushed is not None and pushed.lost > 0
+    problems = result.account.problems or (history is not None and history.problems)
+    return 1 if stopped or lost or problems else 0
+
+
+def pushed_letters() -> PushResult:
+    """What comes of a queue that no worker polls, in a stack of its own."""
+    with tempfile.TemporaryDirectory(prefix="osqueue-push-", ignore_cleanup_errors=True) as folder:
+        return push(Path(folder))
 
 
 def analysed(

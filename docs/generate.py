@@ -137,7 +137,7 @@ def setting_options() -> str:
     """The same, as options of the command line."""
     rows = []
     for each in SETTINGS.values():
-        if each.name in ("kinds", "groups", "consumers"):  # --kind and --drop-kind; the others have commands
+        if each.name in ("kinds", "groups", "consumers"):  # these have options, or commands, of their own
             continue
         name = f"--{each.name.replace('_', '-')}"
         written = {
@@ -222,6 +222,8 @@ def _range(field: DescribedField) -> str:
         return "an aware datetime, or Unix seconds"
     if field.name == "kinds":
         return f"a mapping of up to {about.max_length} kinds to `Kind(…)`, or to None"
+    if field.name == "consumers":
+        return f"a mapping of up to {about.max_length} names to [`Consumer(…)`](consumers.md), or to None"
     if field.type is Unique:
         return "a [`Unique`](unique-jobs.md), or a mapping of its fields"
     if field.type is list:

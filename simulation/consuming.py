@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from osqueue import limits
 from osqueue.commit.effects import Flow, Sleep
 from osqueue.core.consumers import Wake, most_of
@@ -125,6 +127,13 @@ def _attached(client: Client) -> tuple[ConsumerSettings, ...]:
 
 def _work(client: Client, use: TicketUse, leases: tuple[LeaseRecord, ...]) -> Flow[tuple[Op, ...]]:
     yield from client.pause(0.5)
+    if client.dice.random() < 0.2:  # one has ended, and the others go on
+        first, *rest = leases
+        done = CompleteJobs((Completion(first.job.key, first.token, b'"done"'),))
+        claim = ClaimJobs(1, client.name, LEASE_MS, use=replace(use, busy=True))
+        call = yield from client.call(done, claim)
+        more = () if call.answer is None else call.answer.outcomes[1].leases
+        leases = (*rest, *more)
     if client.dice.random() < 0.2:
         held = tuple([LeaseBeat(each.job.key, each.token) for each in leases])
         call = yield from client.call(ExtendLeases(held), KeepTicket(use, LEASE_MS))
@@ -204,7 +213,7 @@ def _claims(state: State, batch: RecordedReduction) -> None:
             continue
         held = holds_ticket(state, op.use)
         detached = _row(state, op.use.consumer) is None
-        again = bool(answer.runs) and answer.runs[-1][0] == Code.RETRY
+        again = op.use.busy or (bool(answer.runs) and answer.runs[-1][0] == Code.RETRY)
         if answer.leases and not held and not detached:
             raise Violation("jobs were granted under a ticket that somebody else holds")
         if not answer.leases and not again and held:

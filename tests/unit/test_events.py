@@ -13,8 +13,7 @@ import msgspec
 import pytest
 from botocore.stub import Stubber
 
-from osqueue import NotInstalled, Queue, Rejected
-from osqueue import events as events_module
+from osqueue import Queue, Rejected
 from osqueue.core import state as stored
 from osqueue.events import (
     ENTRIES_PER_REQUEST_MAX,
@@ -29,6 +28,7 @@ from osqueue.events import (
     entry_bytes,
 )
 from osqueue.model.event import public_event
+from tests.support.aws_server import aws_stand_in
 
 KEY = bytes.fromhex("0190a1b2c3d47e5f8a9b0c1d2e3f4a5b")
 JOB = "0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b"
@@ -149,19 +149,30 @@ def test_more_events_than_one_request_takes_arrive_all(bus: Any) -> None:
     assert sorted(each["detail"]["run"] for each in arrived()) == list(range(25))
 
 
-def test_a_sink_without_a_client_makes_one_from_the_environment_and_keeps_it(
-    bus: Any, monkeypatch: pytest.MonkeyPatch, machine: Any
-) -> None:
-    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
-    sink = EventBridgeSink("jobs", machine=machine)
-    sink.send([event(1)])
-    client = sink._client()
-    assert client.meta.config.retries["total_max_attempts"] == 1
-    assert (client.meta.config.connect_timeout, client.meta.config.read_timeout) == (2, 5)
-    assert sink._client() is client
-    machine.pid = 2
-    assert sink._client() is not client
-    assert len(arrived()) == 1
+def test_a_sink_without_a_client_signs_its_requests_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", REGION)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with aws_stand_in() as stand_in:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_EVENTS", stand_in.url)
+        refused = {"FailedEntryCount": 1, "Entries": [{"EventId": "1"}, {"ErrorCode": "InternalFailure"}]}
+        taken = {"FailedEntryCount": 0, "Entries": [{"EventId": "2"}]}
+        stand_in.answers = [(200, json.dumps(each).encode()) for each in (refused, taken)]
+        EventBridgeSink("jobs").send([event(1), event(2)])
+        stand_in.answers = [(400, b'{"__type":"com.amazon#AccessDeniedException","Message":"xyzzy"}')]
+        with pytest.raises(Undelivered, match="400 AccessDeniedException") as caught:
+            EventBridgeSink("jobs").send([event(3)])
+    assert "xyzzy" not in str(caught.value)
+    first, again, *_ = stand_in.received
+    assert first.headers["x-amz-target"] == "AWSEvents.PutEvents"
+    assert f"/{REGION}/events/aws4_request" in first.headers["authorization"]
+    entry = first.event["Entries"][1]
+    assert (entry["EventBusName"], entry["Time"], json.loads(entry["Detail"])["run"]) == (
+        "jobs",
+        NOON_MS / 1000,
+        2,
+    )
+    assert [json.loads(each["Detail"])["run"] for each in again.event["Entries"]] == [2]
 
 
 class Bus:
@@ -285,13 +296,6 @@ def test_a_bus_or_source_that_cannot_be_is_refused(field: str, options: dict[str
     with pytest.raises(Rejected) as caught:
         EventBridgeSink(**options)
     assert caught.value.field == field
-
-
-def test_missing_boto3_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events_module, "find_spec", lambda name: None)
-    with pytest.raises(NotInstalled, match=r"pip install 'osqueue\[boto3\]'"):
-        EventBridgeSink("jobs")
-    EventBridgeSink("jobs", client=Bus())
 
 
 # ── Sinks that misbehave ─────────────────────────────────────────────────────

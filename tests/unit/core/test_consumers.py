@@ -8,7 +8,15 @@ import pytest
 
 from osqueue import limits
 from osqueue.core.consumers import DOUBTFUL_TRIES, FIRES_PER_COMMIT
-from osqueue.core.job_ops import ClaimJobs, CompleteJobs, Completion, EnqueueJobs, TicketUse
+from osqueue.core.job_ops import (
+    ClaimJobs,
+    CompleteJobs,
+    Completion,
+    EnqueueJobs,
+    FailedAttempt,
+    FailJobs,
+    TicketUse,
+)
 from osqueue.core.ops import Code, Outcome
 from osqueue.core.queue_ops import ChangeSettings, KeepTicket, RunTimers
 from osqueue.core.settings import ConsumerSettings, KindSettings
@@ -336,3 +344,31 @@ def test_what_comes_in_the_commit_of_a_claim_that_found_nothing_is_not_missed(sh
     empty = ClaimJobs(2, "consumer", LEASE_MS, use=TicketUse("mailer", ticket, 7))
     shard.commit([shard.request(empty, env="a"), shard.request(EnqueueJobs((shard.new(),)), env="b")])
     assert len(fired(shard)) == 1
+
+
+def test_a_retry_that_is_due_at_once_is_waited_for_by_whoever_reported_the_failure(shard: Shard) -> None:
+    attach(shard)
+    shard.enqueue(1)
+    (ticket,) = fired(shard)
+    (lease,) = come(shard, ticket).leases
+    failed = FailJobs((FailedAttempt(lease.job.key, lease.token, "no", 0, 0.0),))
+    claim = ClaimJobs(2, "consumer", LEASE_MS, use=TicketUse("mailer", ticket, 7, 2_000))
+    _, answer = shard.apply(failed, claim)
+    assert answer.runs == ((Code.RETRY, 1),)
+    assert len(come(shard, ticket, nap_ms=2_000).leases) == 1
+
+
+def test_a_holder_that_still_has_jobs_keeps_its_ticket_where_there_are_no_more(shard: Shard) -> None:
+    attach(shard, max_concurrency=1)
+    shard.enqueue(1)
+    (ticket,) = fired(shard)
+    leases = come(shard, ticket).leases
+    use = TicketUse("mailer", ticket, 7, busy=True)
+    assert shard.apply(ClaimJobs(1, "consumer", LEASE_MS, use=use))[0].code == Code.EMPTY
+    assert tickets(shard) == [(ticket, 7)]
+    shard.enqueue(1)
+    assert fired(shard) == []  # there is no room for another invocation
+    assert len(shard.apply(ClaimJobs(1, "consumer", LEASE_MS, use=use))[0].leases) == 1
+    complete(shard, leases)
+    come(shard, ticket)
+    assert tickets(shard) == []

@@ -135,7 +135,9 @@ def test_statistics_tell_what_was_configured(machine: Any) -> None:
 def test_the_api_and_the_command_line_take_every_setting() -> None:
     assert list(Settings.__struct_fields__) == list(SETTINGS)
     taken = {parameter.name for parameter in configure.params}
-    assert set(SETTINGS) - {"kinds", "groups", "consumers"} <= taken  # groups are paused by a command of their own
+    assert (
+        set(SETTINGS) - {"kinds", "groups", "consumers"} <= taken
+    )  # groups are paused by a command of their own
     assert {"kind", "drop_kind"} <= taken
 
 

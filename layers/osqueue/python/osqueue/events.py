@@ -9,7 +9,6 @@ is undone when one fails, and nothing is sent again later: whoever needs all of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from importlib.util import find_spec
 from inspect import iscoroutinefunction
 from logging import getLogger
 from typing import Any, Protocol
@@ -21,7 +20,7 @@ from . import forks
 from .clock import MACHINE, Machine
 from .core import state as stored
 from .core.encoding import cut_by_weight
-from .errors import NotInstalled, OsqueueError, Rejected, Unavailable, shown
+from .errors import OsqueueError, Rejected, Unavailable, shown
 from .limits import ERROR_CHARS_MAX, KB
 from .model.event import NAMES, Event, public_events
 from .model.validation import text
@@ -42,8 +41,6 @@ REQUEST_BYTES_MAX = 256 * KB - 1  # of all entries of one PutEvents: AWS asks fo
 BUS_CHARS_MAX = 1_600  # a name or an ARN
 SOURCE_CHARS_MAX = 256
 TIME_BYTES = 14  # what AWS counts for an entry's time
-CONNECT_TIMEOUT_S = 2
-READ_TIMEOUT_S = 5
 TRIES = 2  # of each entry: the first one, and one more
 
 log = getLogger("osqueue.events")
@@ -115,7 +112,8 @@ class EventBridgeSink:
 
     Each entry has ``source``, the detail type ``job.<name>``, the commit's time, and the event's fields as its
     detail. Entries that the bus refuses are sent once more. ``client`` is a boto3 client for ``events`` of the
-    caller's own; without one it is made at the first event, from the environment's credentials.
+    caller's own. Without one the requests are signed here, without boto3: by the environment's credentials, or those
+    that boto3 finds in profiles and roles where it is installed.
     """
 
     slow = True  # it waits for another machine
@@ -130,15 +128,9 @@ class EventBridgeSink:
                 f"source: {source!r} is one of Amazon's. Use a name that does not begin with 'aws.'.",
                 field="source",
             )
-        if client is None and find_spec("boto3") is None:
-            raise NotInstalled(
-                "EventBridge needs boto3, which this Python does not have. Remedy: pip install 'osqueue[boto3]'",
-                field="client",
-            )
         self.name = f"eventbridge:{bus}"
         self._machine = machine
-        self._given = client
-        self._made: tuple[int, Any] | None = None  # the process it was made in, and the client
+        self._client: Any = client
 
     def send(self, events: Sequence[Event]) -> None:
         """Send the events; raises ``Undelivered`` with the number that the bus did not take.
@@ -165,7 +157,7 @@ class EventBridgeSink:
         left, why, silent = batch, "", False
         for _ in range(TRIES):
             try:
-                answer = self._client().put_events(Entries=left)
+                answer = self._asked().put_events(Entries=left)
             except Exception as error:  # noqa: BLE001 - botocore raises many kinds, and a client may be anybody's
                 why, silent = _words(error), True
                 continue
@@ -189,21 +181,13 @@ class EventBridgeSink:
             "Time": event.at,
         }
 
-    def _client(self) -> Any:
-        if self._given is not None:
-            return self._given
-        process = self._machine.process()
-        if self._made is None or self._made[0] != process:  # a fork's child must not share connections
-            import boto3
-            from botocore.config import Config
+    def _asked(self) -> Any:
+        """What is asked to put events."""
+        if self._client is None:
+            from .aws_calls.eventbridge import EventBridgeCaller  # at the first event
 
-            config = Config(
-                retries={"total_max_attempts": 1},  # repeating is done here, once
-                connect_timeout=CONNECT_TIMEOUT_S,
-                read_timeout=READ_TIMEOUT_S,
-            )
-            self._made = (process, boto3.session.Session().client("events", config=config))
-        return self._made[1]
+            self._client = EventBridgeCaller(self._machine)
+        return self._client
 
 
 def _detail(event: Event) -> dict[str, Any]:

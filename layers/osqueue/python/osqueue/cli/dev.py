@@ -27,6 +27,7 @@ EPILOG = """\b
 Examples:
   osqueue dev
   osqueue dev --store 's3://bucket/prefix?endpoint=http://127.0.0.1:9000' --processes 8 --logs
+  osqueue dev --consumer emails=mailer/handler.py
   osqueue dev --port 0 --json   (a free port, told on the first line)
 """
 
@@ -72,6 +73,13 @@ def _interval(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     help="A folder of handlers to run.  [default: the package's own]",
 )
 @click.option(
+    "--consumer",
+    "consumers",
+    metavar="QUEUE=FILE[:FUNCTION]",
+    multiple=True,
+    help="A function of your own that is invoked when jobs of the queue wait. May be repeated.",
+)
+@click.option(
     "--logs", is_flag=True, help="Print what the functions log, instead of writing it to the log file."
 )
 @click.option("--log-file", default=LOG, show_default=True, help="Where what the functions log is added to.")
@@ -85,6 +93,7 @@ def dev(
     processes: int,
     schedule_seconds: float | None,
     functions: str | None,
+    consumers: tuple[str, ...],
     logs: bool,
     log_file: str,
 ) -> None:
@@ -110,6 +119,7 @@ def dev(
             processes=processes,
             schedule_seconds=schedule_seconds,
             functions=functions,
+            consumers=consumers,
             log=log,
             page=page.url,
         )

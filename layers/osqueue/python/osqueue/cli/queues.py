@@ -16,6 +16,7 @@ from ..model.settings import KIND_SETTINGS, SETTINGS
 from ..queue.blocking import Queue
 from ..stores.address import is_remote
 from .cancel import cancel
+from .consumers import consumers
 from .dump import dump
 from .exits import exit_code
 from .options import (
@@ -59,6 +60,7 @@ Examples:
   osqueue queue stats s3://bucket/prefix emails
   osqueue queue jobs s3://bucket/prefix emails --state failed --limit 20
   osqueue queue pause s3://bucket/prefix emails
+  osqueue queue consumers s3://bucket/prefix emails
   osqueue queue rm s3://bucket/prefix emails
 """
 
@@ -171,6 +173,7 @@ def flow(output: Output, address: str, queue: str, timeout: float) -> None:
         return
     kinds, shards = found.pop("kinds"), found.pop("shards")
     groups, rate, limiter = found.pop("groups"), found.pop("rate"), found.pop("limiter")
+    consumers = found.pop("consumers")
     output.record(found)
     output.record(groups, title="groups")
     if rate is not None:
@@ -180,6 +183,8 @@ def flow(output: Output, address: str, queue: str, timeout: float) -> None:
     for kind, use in kinds.items():
         own = use.pop("rate") or {}
         output.record({**use, **own}, title=f"kind {kind}" if kind else "jobs without a kind")
+    for name, use in consumers.items():
+        output.record(use, title=f"consumer {name}")
     for number, share in enumerate(shards):
         output.record(share, title=f"shard {number}")
 
@@ -231,6 +236,7 @@ def jobs(
         output.note(f"more: --cursor {following}")
 
 
+queue.add_command(consumers)
 queue.add_command(dump)
 queue.add_command(cancel)
 queue.add_command(rm)
@@ -289,7 +295,7 @@ def _whose(kind: str | None, group: str | None) -> dict[str, str]:
 @click.option("--create", is_flag=True, help="Also when no queue of this name was used yet.")
 @click.option("--kind", help="Change what holds for jobs of this kind, not for the queue.")
 @click.option("--drop-kind", help="From now on jobs of this kind are as the queue says.")
-@options_of(SETTINGS[name] for name in SETTINGS if name not in ("kinds", "groups"))
+@options_of(SETTINGS[name] for name in SETTINGS if name not in ("kinds", "groups", "consumers"))
 @click.option("--no-rate", is_flag=True, help="As many may start as come.")
 @click.option("--no-group-rate", is_flag=True, help="As many of each group may start as come.")
 @click.option("--no-limiter", is_flag=True, help="No pacer's slots are used up.")

@@ -40,7 +40,9 @@ def _likeness(op: Any) -> Hashable:
     """Equal for operations that differ in nothing but their items, or in how many jobs or slots they take."""
     kind = type(op)
     if kind is ClaimJobs:
-        return (op.worker, op.lease_ms, op.kinds) if op.lent is None else object()
+        if op.lent is not None or op.use is not None:  # its slots, or its ticket, are its own
+            return object()
+        return op.worker, op.lease_ms, op.kinds
     if kind is ExtendLeases:
         return kind, op.lease_ms
     if kind is ReserveSlots:

@@ -92,27 +92,30 @@ def settle_claim(draft: Draft, op: ClaimJobs, use: TicketUse, answer: Outcome) -
     """Give the ticket of a claim back that found nothing, or wanted nothing; the claim's answer.
 
     RETRY: there may be more to find, and the ticket is kept. So it is, with the milliseconds to wait, where its holder
-    is the only one, and willing to wait that long for what is about to start.
+    is the only one, and willing to wait that long for what is about to start. A holder that still works on jobs keeps
+    it, too: it counts as one that is at work until it is done with them.
     """
     if answer.leases:
         return answer
     if op.limit and (draft.needs or answer.code == Code.RETRY):
         return _RETRY
+    if op.limit:
+        _found_nothing(draft, use)
+    if op.limit and use.busy:
+        return answer
     rows = draft.tickets.get(use.consumer, ())
     wait_ms = _until_more(draft, answer)
     alone = not any(row.holder for row in rows if row.id != use.ticket)
     if op.limit and alone and 0 < wait_ms <= use.nap_ms:
         return Outcome(((int(Code.RETRY), wait_ms),))
     _keep(draft, use.consumer, [row for row in rows if row.id != use.ticket])
-    if op.limit:
-        consumer = next(each for each in draft.settings.consumers if each.name == use.consumer)
-        draft.sated[use.consumer] = startable(_seen(draft), consumer)
     return answer
 
 
-def _seen(draft: Draft) -> State:
-    """What claims look at, in the middle of a reduction."""
-    return State(
+def _found_nothing(draft: Draft, use: TicketUse) -> None:
+    """Note what seems to wait all the same, by what claims look at in the middle of a reduction."""
+    consumer = next(each for each in draft.settings.consumers if each.name == use.consumer)
+    seen = State(
         commit=b"",
         epoch=draft.state.epoch,
         now_ms=draft.now,
@@ -123,6 +126,7 @@ def _seen(draft: Draft) -> State:
         holds=draft.holds,
         starts=draft.starts,
     )
+    draft.sated[use.consumer] = startable(seen, consumer)
 
 
 _RETRY = Outcome(((int(Code.RETRY), 0),))
@@ -130,8 +134,9 @@ _RETRY = Outcome(((int(Code.RETRY), 0),))
 
 def _until_more(draft: Draft, answer: Outcome) -> int:
     """In how many milliseconds a claim may find something by the time alone; 0: nobody knows."""
-    waits = [answer.count, *(job.due_ms - draft.now for job in draft.delayed[:1])]
-    return min([each for each in waits if each > 0], default=0)
+    # What this very commit made due is for the next one to find.
+    waits = [max(1, job.due_ms - draft.now) for job in draft.delayed[:1]]
+    return min([*waits, answer.count] if answer.count else waits, default=0)
 
 
 def keep_ticket(draft: Draft, op: KeepTicket) -> Outcome:

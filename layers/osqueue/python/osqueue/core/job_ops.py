@@ -159,6 +159,7 @@ class TicketUse(Struct, frozen=True, array_like=True, gc=False):
     ticket: int
     holder: int  # 64 random bits of an invocation
     nap_ms: int = 0  # how long it would wait for a job that is about to start, where it is the only holder
+    busy: bool = False  # it has jobs in hand, and keeps the ticket where there are no more
 
 
 class ClaimJobs(Operation, frozen=True, tag="claim"):

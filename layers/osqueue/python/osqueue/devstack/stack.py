@@ -9,20 +9,25 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 import msgspec
 
+from ..aws_calls import WAKES_VARIABLE
+from ..aws_calls.identity import ENDPOINT_VARIABLE
 from ..clock import MACHINE
-from ..contract.functions import FUNCTIONS, GATEWAY_TIMEOUT_S, FunctionSpec
+from ..contract.functions import FUNCTIONS, GATEWAY_TIMEOUT_S, FunctionSpec, deployed_name
+from ..contract.operations import QUEUES
 from ..errors import Rejected, Unavailable, shown
+from .consumers import LocalConsumer, read_consumers
 from .environment import arn_of, check_installed, environment_of, functions_folder, handler_of, store_address
 from .front import FrontServer
 from .gateway import Gateway, StackRequest, StackResponse, message
-from .instance import TERMINATE_S, LaunchSpec
+from .instance import INIT_S_MAX, TERMINATE_S, LaunchSpec
 from .invocation import Invocation, InvocationResult
 from .invoke import PREFIX, InvokeApi
 from .log import OnLine, ProcessLog
@@ -49,8 +54,10 @@ class Stack:
     ``processes`` instances at a time; they start when they are needed, and a request waits ``patience_s`` for one
     before it is throttled. ``schedule_seconds`` makes the schedule's interval another than the table's; 0 is none.
     ``functions`` is a folder of handlers to run in place of the library's own; ``variables`` are added to their
-    environment; ``table`` says which there are. Lines of the functions' processes go to ``log``, and ``on_line`` is
-    called with each. ``page`` is asked for the URL of a page for people, to which ``/`` leads; None: there is none.
+    environment; ``table`` says which there are. ``consumers`` are functions of the user's own, such as
+    ``emails=mailer/handler.py``: they are attached to their queues, and invoked when jobs wait. Lines of the functions'
+    processes go to ``log``, and ``on_line`` is called with each. ``page`` is asked for the URL of a page for people, to
+    which ``/`` leads; None: there is none.
 
     Raises Rejected for what cannot be started, NotInstalled where a package is missing, Unavailable when the port is
     taken.
@@ -67,6 +74,7 @@ class Stack:
         functions: str | Path | None = None,
         variables: Mapping[str, str] | None = None,
         table: Sequence[FunctionSpec] = FUNCTIONS,
+        consumers: Sequence[str] = (),
         patience_s: float = PATIENCE_S,
         gateway_timeout_s: float = GATEWAY_TIMEOUT_S,
         log: TextIO | None = None,
@@ -91,6 +99,7 @@ class Stack:
         self._processes = processes
         self._schedule_seconds = schedule_seconds
         self._table = table
+        self.consumers = read_consumers(consumers)
         self._patience_s = patience_s
         self._gateway_timeout_s = gateway_timeout_s
         self._page = page
@@ -113,9 +122,14 @@ class Stack:
         self._warden = subprocess.Popen(  # noqa: S603 - this Python, on a line of ours
             [sys.executable, "-I", "-S", "-c", WARDEN], stdin=subprocess.PIPE, process_group=0
         )
+        room = (self._processes, self._patience_s)
         self._pools = {
-            each.name: Pool(self._launch(each), self._processes, self._patience_s) for each in self._table
+            each.name: Pool(self._launch(each, *handler_of(each, self.functions)), *room)
+            for each in self._table
         }
+        for consumer in self.consumers:
+            spec = consumer.spec
+            self._pools[spec.name] = Pool(self._launch(spec, consumer.file.parent, consumer.handler), *room)
         self._gateway = Gateway(self._pools, front.authority, self._gateway_timeout_s)
         self._invoke_api = InvokeApi(self._pools, NAME)
         self._schedules = [
@@ -126,6 +140,28 @@ class Stack:
         front.start()
         for schedule in self._schedules:
             schedule.start()
+        try:
+            for consumer in self.consumers:
+                self._attach(consumer)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _attach(self, consumer: LocalConsumer) -> None:
+        """Attach a consumer to its queue as a deployment does. Raises Unavailable where that cannot be."""
+        wished = {"target": deployed_name(NAME, consumer.spec.name), "max_concurrency": self._processes}
+        event = {
+            "method": "PATCH",
+            "path": f"{QUEUES}/{quote(consumer.queue, safe='')}",
+            "body": {"consumers": {consumer.name: wished}},
+        }
+        outcome = self.invoke("queues", event, patience_s=INIT_S_MAX + PATIENCE_S)
+        if outcome.failed or json.loads(outcome.payload)["status"] != HTTPStatus.OK:
+            raise Unavailable(
+                f"consumer {consumer.name} cannot be attached to queue {consumer.queue}:"
+                f" {outcome.payload.decode(errors='replace')}",
+                permanent=True,
+            )
 
     def stop(self, drain_s: float = DRAIN_S) -> None:
         """Take no more requests, let running ones finish for a while, end every process. Safe to repeat."""
@@ -196,9 +232,11 @@ class Stack:
             )
         return self._pools[function]
 
-    def _launch(self, function: FunctionSpec) -> LaunchSpec:
-        folder, handler = handler_of(function, self.functions)
-        environment = {**environment_of(function, NAME, self.store, folder, handler), **self._variables}
+    def _launch(self, function: FunctionSpec, folder: Path, handler: str) -> LaunchSpec:
+        environment = environment_of(function, NAME, self.store, folder, handler)
+        if self.consumers:
+            environment |= {WAKES_VARIABLE: "lambda", f"{ENDPOINT_VARIABLE}_LAMBDA": self.url}
+        environment |= self._variables
         assert self._warden is not None
         return LaunchSpec(
             function=function,

@@ -50,6 +50,7 @@ class JobContext(Struct, frozen=True):
     scheduled_at: datetime | None = None  # when it was to become claimable, if not at once
     why: str = ""  # who cancelled it, or why
     made_by: str = ""  # which schedule made it, and for when
+    consumers: tuple[str, ...] = ()  # queued: who is invoked for it, and how they stand
 
 
 class Story(Struct, frozen=True):
@@ -236,7 +237,8 @@ def _queued(job: Job, about: JobContext, now: datetime) -> tuple[str, str]:
         now_, _, then = about.held.partition("; ")
         return f"{where}; {now_}", then
     kind = f" that takes jobs of kind {job.kind}" if job.kind else ""
-    return where, f"{_tries(job)}, as soon as a worker{kind} claims it{_deadline(job, now)}"
+    who = " or ".join([*about.consumers, f"a worker{kind}"])
+    return where, f"{_tries(job)}, as soon as {who} claims it{_deadline(job, now)}"
 
 
 def _deadline(job: Job, now: datetime) -> str:

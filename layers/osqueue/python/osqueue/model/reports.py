@@ -97,6 +97,17 @@ class LimiterUse(Struct, frozen=True):
     missing: bool = False  # there is no such pacer: nothing starts
 
 
+class ConsumerUse(Struct, frozen=True, kw_only=True):
+    """A function that is invoked when jobs wait, and how it is at work."""
+
+    target: str  # what is invoked
+    held: int  # invocations at work
+    fired: int  # that were invoked and have not come yet
+    most: int  # that may be at work at once, over all shards
+    since: datetime | None = None  # when the first of those was last invoked that have not come
+    tries: int = 0  # how often one of them was invoked, at most
+
+
 class FlowUsage(Struct, frozen=True):
     """All limits of a queue, and what is used of them."""
 
@@ -110,6 +121,7 @@ class FlowUsage(Struct, frozen=True):
     groups: dict[str, int]  # how many groups are running, full, held, stopped, paused, rate_limited
     shards: list[ShardUsage]  # none where there is one
     limiter: LimiterUse | None = None
+    consumers: dict[str, ConsumerUse] = {}  # by their names
 
 
 class QueueGroup(Struct, frozen=True):

@@ -106,6 +106,10 @@ class ClaimResult(Struct, frozen=True):
 
 
 NOTHING = ClaimResult((), "empty")
+UNREADABLE_TEXT = (
+    "the next jobs lie in an object that is missing, damaged or of a newer format. Other operations go on. See"
+    " docs/operations.md."
+)
 LIMITED = (Code.NO_SLOTS, Code.RATE_LIMITED)  # by slots of a limiter, perhaps
 STOPPED = "stopped"  # all that wait are of groups that somebody has to resume
 REASONS: dict[Code | str, tuple[str, str | None]] = {  # why a claim is empty, and what is closed
@@ -206,7 +210,7 @@ class ClaimFlows(WaitFlows):
             shard = (first + at) % count
             asked = self.machine.monotonic()
             outcome = yield from self.claim_in(shard, op)
-            if outcome.code in LIMITED and self._limiter_of(shard):
+            if outcome.code in LIMITED and self.limiter_of(shard):
                 if borrower is None:
                     from .lending import Borrower  # few queues have a limiter
 
@@ -223,23 +227,18 @@ class ClaimFlows(WaitFlows):
             stopped = closed and head is not None and are_stopped(head.state)
             answers.append((STOPPED if stopped else outcome.code, outcome.count))
         if damaged:
-            raise Damaged(
-                "the next jobs lie in an object that is missing, damaged or of a newer format. Other operations go on."
-                " See docs/operations.md."
-            )
+            raise Damaged(UNREADABLE_TEXT)
         return why_empty(answers)
 
     def claim_in(self, shard: int, op: ClaimJobs) -> QueueFlow[Outcome]:
         """Claim in one shard. Slots are deposited once, however often it takes."""
         answer = yield Submit(shard, (op,))
-        while (
-            answer.outcomes[0].code == Code.RETRY
-        ):  # late jobs stood in front, and there may be more of them
+        while _is_unfinished(op, answer.outcomes[0]):
             answer = yield Submit(shard, (replace(op, lent=None),))
         outcome: Outcome = answer.outcomes[0]
         return outcome
 
-    def _limiter_of(self, shard: int) -> str:
+    def limiter_of(self, shard: int) -> str:
         """The queue's limiter, by the head that has just answered; "" where there is none."""
         head = self.writers[shard].head
         return "" if head is None else head.state.settings.limiter
@@ -445,6 +444,11 @@ class ClaimFlows(WaitFlows):
             taken = [code == Code.OK for code in codes]
             staged = zip([item.result for item in op.items], taken, strict=True)
             yield from wipe_refused(self.writers[shard].root, staged)
+
+
+def _is_unfinished(op: ClaimJobs, outcome: Outcome) -> bool:
+    """Did late jobs stand in front, and may there be more of them? A consumer may be told to wait instead."""
+    return outcome.code == Code.RETRY and (op.use is None or not outcome.count)
 
 
 def _asked(

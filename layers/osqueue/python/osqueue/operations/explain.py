@@ -53,6 +53,7 @@ from ..model.keys import drawn_ms, is_key, job_id, key_of, shard_of
 from ..objects import archive, id_index
 from ..objects.layout import read_state
 from ..objects.lookup import JobLocation
+from .consumer_use import consumers_told
 from .lending import limiter_held, limiter_state
 from .results import LocatedJob, ResultFlows
 
@@ -193,6 +194,7 @@ def _standing(queue: str, found: LocatedJob, settings: QueueSettings, now_ms: in
         scheduled_at=moment(at.job.scheduled_ms) if at.job.scheduled_ms else None,
         why=at.row.why if at.row is not None else "",
         made_by=_made_by(found.state, at.job),
+        consumers=consumers_told(found.state, at.job, now_ms) if at.state == QUEUED else (),
     )
 
 

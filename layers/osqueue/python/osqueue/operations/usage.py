@@ -20,6 +20,7 @@ from ..model.fields import moment
 from ..model.keys import job_id
 from ..model.reports import FlowUsage, LimitUsage, QueueGroup, RateUse, ShardUsage
 from ..objects.layout import read_state
+from .consumer_use import consumer_uses
 from .explain import group_held
 from .lending import limiter_state, limiter_use, slots_lent
 
@@ -62,6 +63,7 @@ class UsageFlows:
             if len(uses) > 1
             else [],
             limiter,
+            consumer_uses(states),
         )
 
     def groups(self, shards: int, limit: int) -> QueueFlow[list[QueueGroup]]:

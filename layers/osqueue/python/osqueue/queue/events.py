@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from .. import limits
+from ..aws_calls import waker_of_environment
 from ..commit.event_queue import OnEvents
 from ..core.consumers import Wake
 from ..core.reduce import Told
@@ -74,7 +75,7 @@ class QueueEvents:
         self._observers: list[OnEvents] = []
         self._sinks: list[Sink] = []
         self._outlet: EventOutlet | None = None
-        self._waker = waker
+        self._waker = waker_of_environment() if waker is None else waker
 
     def on(self, *names: str) -> Callable[[F], F]:
         """Register a function that ``listen`` calls with every event of these names, whoever commits it.

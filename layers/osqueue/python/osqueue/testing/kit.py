@@ -15,6 +15,7 @@ from .. import limits
 from ..commit.effects import QueueFlow
 from ..core import state as stored
 from ..errors import Rejected
+from ..model.job import Done
 from ..operations.claims import GrantedLease
 from ..queue.asynchronous import AsyncQueue
 from ..worker.handlers import HandlerRule, is_coroutine, perform, perform_async
@@ -22,6 +23,7 @@ from ..worker.job import AsyncWorkerJob, WorkerJob
 from ..worker.outcomes import RunCompleted, RunFailed, RunOutcome, describe
 from ..worker.reporter import WorkerReporter, resulting_state
 from .clock import Clock
+from .consumers import LocalConsumers
 from .waiting import waiting_jobs
 
 RUNS_PER_DRAIN_MAX = 10_000  # a handler that snoozes or enqueues for ever is found out
@@ -62,12 +64,15 @@ class Kit:
     them.
     """
 
-    def __init__(self, queues: Sequence[Any], runners: Sequence[Any], clock: Clock) -> None:
+    def __init__(
+        self, queues: Sequence[Any], runners: Sequence[Any], clock: Clock, consumers: LocalConsumers
+    ) -> None:
         self.queue = queues[0]
         self.clock = clock
         self.ran: list[Ran] = []  # every run so far, in order
         self._queues = queues
         self._runners = [Runner(each) for each in runners]
+        self._consumers = consumers
         self._awaits = isinstance(self.queue, AsyncQueue)
         self._running = 0  # handlers at work
         self._opens: list[int] = []  # when what held the latest claims lets something start
@@ -80,7 +85,7 @@ class Kit:
     def _with_handlers(self) -> list[Runner]:
         """Those that can run a job; raises Rejected when no queue has a handler."""
         found = [each for each in self._runners if each.queue.handlers]
-        if not found:
+        if not found and not self._consumers:
             _ = self.queue.handlers.kinds  # which says what to do
         return found
 
@@ -94,7 +99,29 @@ class Kit:
             ran = yield from self._next_of(runner, advance)
             if ran:
                 return ran
-        return []
+        return self._next_wake() if self._consumers else []
+
+    def _next_wake(self) -> list[Ran]:
+        """Invoke consumers until one of them has run a job; answers the jobs that it ran."""
+        ran: list[Ran] = []
+        errors: list[BaseException] = []
+
+        def on_ended(job: WorkerJob[Any], ending: RunOutcome, done: Done) -> None:
+            ran.append(_ran(job, ending, done))
+            if job.error is not None and not isinstance(job.error, Exception):
+                errors.append(job.error)
+
+        self._running += 1
+        try:
+            self._consumers.tick()
+            while not ran and (wake := self._consumers.next_wake()) is not None:
+                self._consumers.deliver(wake, on_ended)
+        finally:
+            self._running -= 1
+        self.ran.extend(ran)
+        for error in errors:
+            raise error  # Ctrl-C, pytest.fail() and their like are not for the queue
+        return ran
 
     def _next_of(self, runner: Runner, advance: bool) -> Steps[list[Ran]]:
         handlers = runner.queue.handlers
@@ -128,9 +155,7 @@ class Kit:
         for (job, ending), done in zip(ended, answers, strict=True):
             if isinstance(done, Exception):
                 raise done
-            outcome = resulting_state(ending, done)
-            result = ending.result if isinstance(ending, RunCompleted) and outcome == "completed" else None
-            ran.append(Ran(job.job_id, job.kind, job.payload, job.attempt, outcome, result, job.error))
+            ran.append(_ran(job, ending, done))
         self.ran.extend(ran)
         for job, _ in ended:
             if job.error is not None and not isinstance(job.error, Exception):
@@ -232,6 +257,8 @@ class Kit:
         for runner in self._with_handlers():
             waiting = yield runner.asks(waiting_jobs(runner.queue))
             due += [job.due_ms for state, job in waiting if state != stored.QUEUED]
+        if self._consumers:
+            due += self._consumers.due_times()
         return min((each for each in due if each > self.clock.now_ms()), default=None)
 
     # ── Inline ───────────────────────────────────────────────────────────────
@@ -357,6 +384,12 @@ class AsyncManual(Kit):
                 take = steps.send
             except Exception as error:  # noqa: BLE001 - it belongs to the steps
                 given, take = error, steps.throw
+
+
+def _ran(job: WorkerJob[Any], ending: RunOutcome, done: Done) -> Ran:
+    outcome = resulting_state(ending, done)
+    result = ending.result if isinstance(ending, RunCompleted) and outcome == "completed" else None
+    return Ran(job.job_id, job.kind, job.payload, job.attempt, outcome, result, job.error)
 
 
 async def _awaited(value: Any) -> Any:

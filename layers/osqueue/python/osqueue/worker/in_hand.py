@@ -13,18 +13,17 @@ from typing import Any
 
 from .. import limits
 from ..core.failures import TIMED_OUT, timed_out_error
-from ..errors import OsqueueError, Timeout, Unavailable
 from ..model import validation
 from ..operations.claims import GrantedLease
 from .handlers import HandlerRule, Handlers, is_coroutine, perform, perform_async
 from .heartbeats import FlowRunner
 from .job import AsyncWorkerJob, Signal, WorkerJob
+from .opening import open_content
 from .outcomes import RunFailed, RunOutcome, RunReleased, Tally
-from .reporter import Ended, WorkerReporter
+from .reporter import Ended, WorkerReporter, count_lost
 from .threads import DaemonThreads
 
 CONCURRENCY_MAX = limits.CLAIM_LIMIT_MAX
-GIVE_BACK_DELAY_SECONDS = 5.0  # before a job whose payload could not be read is tried again
 HANG_SECONDS = 5.0  # for which handlers may be past their limits before the worker ends
 
 log = logging.getLogger("osqueue.worker")
@@ -89,14 +88,9 @@ class JobsInHand:
         if stopped:  # while the claim was under way
             self.ended.append((job, RunReleased()))
             return None
-        try:
-            job.payload = self._queue.codec.decode_payload(granted.payload, granted.lease.job.codec)
-            job.input = granted.input_by(self._queue.codec, job.payload)
-        except (Unavailable, Timeout):  # the store's trouble, not the job's: no attempt is used
-            self.ended.append((job, RunReleased(GIVE_BACK_DELAY_SECONDS)))
-            return None
-        except OsqueueError as error:
-            self.ended.append((job, RunFailed(validation.error_details(error))))
+        ending = open_content(job, granted, self._queue.codec)
+        if ending is not None:
+            self.ended.append((job, ending))
             return None
         return job
 
@@ -127,7 +121,7 @@ class JobsInHand:
         for job in [job for job in call.jobs if job.lease_lost]:  # while it waited for others
             if job in self.running:
                 self._forget(job)
-                self.count_lost(job)
+                count_lost(job, self.tally)
         call.jobs = [job for job in call.jobs if job in self.running]
         if not call.jobs:
             self._leave(call)
@@ -163,7 +157,7 @@ class JobsInHand:
                 continue
             self._forget(job)
             if job.lease_lost:
-                self.count_lost(job)
+                count_lost(job, self.tally)
             else:
                 self.ended.append((job, ending))
 
@@ -246,19 +240,6 @@ class JobsInHand:
         if not job.lease_lost:
             self.ended.append((job, RunReleased()))
             job.lease_lost.set()
-
-    def count_lost(self, job: WorkerJob[Any]) -> None:
-        """A lease was lost, and with it what its handler did."""
-        if job.timed_out:  # the queue keeps the job's limit as well, and was faster
-            if job.attempt < job.max_attempts:
-                self.tally.failing += 1
-            else:
-                self.tally.failed += 1
-            return
-        self.tally.lost += 1
-        log.warning(
-            "job %s: the lease of attempt %d was lost; its result is discarded", job.job_id, job.attempt
-        )
 
     def close(self) -> None:
         """Let the threads of handlers end."""

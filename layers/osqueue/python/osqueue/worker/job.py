@@ -97,6 +97,7 @@ class WorkerJob(JobAttributes, JobOrigin, Generic[T_co]):
         )  # the worker wants to end: finish soon, or return Snooze(0)
         self.error: BaseException | None = None  # what the handler raised
         self._machine = machine
+        self._started_ms: int = lease.started_ms
         self._sent_at = self._claimed_at = granted.sent_at
         self._lease_s = lease.lease_ms / 1000
         self._news: tuple[float | None, str | None] = (None, None)  # of its progress, for the next heartbeat

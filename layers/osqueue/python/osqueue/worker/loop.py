@@ -29,9 +29,8 @@ from .handlers import Handlers
 from .heartbeats import keep_leases
 from .in_hand import CONCURRENCY_MAX, HandlerCall, JobsInHand, OnHandled
 from .lines import LOOKS_PER_WAIT, ClaimLine, ClaimLines, LineClaim
-from .logs import log_failure
-from .outcomes import RunFailed, Tally, log_text
-from .reporter import Answered, Ended, ShardChoice, WorkerReporter, resulting_state
+from .outcomes import Tally, log_text
+from .reporter import Answered, Ended, ShardChoice, WorkerReporter, hear
 from .schedules import add_schedules
 from .signals import listening
 from .threads import DaemonThreads
@@ -336,24 +335,8 @@ class Worker:
 
     def _hear(self, ended: list[Ended], answers: list[Answered]) -> Exception | None:
         """Count what became of the endings; keep what has to be said again."""
-        problem: Exception | None = None
-        for (job, ending), done in zip(ended, answers, strict=True):
-            if isinstance(done, Rejected):
-                log.error("job %s: its ending was rejected: %s", job.job_id, done)
-                self.tally.lost += 1
-            elif isinstance(done, Exception):
-                problem = done
-                self._hand.ended.append((job, ending))
-            elif (
-                name := resulting_state(ending, done)
-            ) == "stale":  # it was staged too long ago, or nobody can tell
-                self._hand.ended.append((job, ending))
-            elif name == "lost":
-                self._hand.count_lost(job)
-            else:
-                setattr(self.tally, name, getattr(self.tally, name) + 1)
-                if isinstance(ending, RunFailed) and name in ("failing", "failed"):
-                    log_failure(job, ending, name, self.traceback)
+        again, problem = hear(ended, answers, self.tally, self.traceback)
+        self._hand.ended += again
         return problem
 
     def _back_off(self, place: ShardChoice, error: Exception) -> None:

@@ -15,7 +15,8 @@ from ..model.job import Done
 from ..model.validation import error_details
 from ..operations.claims import ClaimResult, lease_lost
 from .job import WorkerJob
-from .outcomes import RunAborted, RunCompleted, RunFailed, RunOutcome, RunReleased, RunThrottled
+from .logs import log, log_failure
+from .outcomes import RunAborted, RunCompleted, RunFailed, RunOutcome, RunReleased, RunThrottled, Tally
 
 ShardChoice = int | None  # a shard, or None for those who speak to all of them
 Ended = tuple[WorkerJob[Any], RunOutcome]
@@ -53,13 +54,18 @@ class WorkerReporter:
 
         An exception in place of an answer means that nobody knows yet: say it again later.
         """
+        asking = [self._flows.claim(limit, self.name, 0, self.lease, kinds) for limit, kinds in claims]
+        return self.turn_with(ended, asking)
+
+    def turn_with(
+        self, ended: Sequence[Ended], claims: Sequence[QueueFlow[ClaimResult]]
+    ) -> QueueFlow[tuple[list[Answered], list[ClaimResult | Exception]]]:
+        """The same with claims that are made already."""
         groups: dict[Any, list[int]] = {}
         for at, (_, ending) in enumerate(ended):
             groups.setdefault(_group(ending), []).append(at)
         flows = [self._say([ended[at] for at in places]) for places in groups.values()]
-        for limit, kinds in claims:
-            flows.append(self._flows.claim(limit, self.name, 0, self.lease, kinds))
-        answers = yield from submit_together(flows)
+        answers = yield from submit_together([*flows, *claims])
         done: dict[int, Answered] = {}
         for places, answer in zip(groups.values(), answers[: len(groups)], strict=True):
             for order, at in enumerate(places):
@@ -129,6 +135,42 @@ def resulting_state(ending: RunOutcome, done: Done) -> str:
     if done.code in ("failing", "failed", "cancelled"):
         return done.code
     return "completed" if isinstance(ending, RunCompleted) else "released"
+
+
+def hear(
+    ended: Sequence[Ended], answers: Sequence[Answered], tally: Tally, traceback: bool = False
+) -> tuple[list[Ended], Exception | None]:
+    """Count what became of endings; answers those to be said again, and what kept the queue from hearing them."""
+    again: list[Ended] = []
+    problem: Exception | None = None
+    for (job, ending), done in zip(ended, answers, strict=True):
+        if isinstance(done, Rejected):
+            log.error("job %s: its ending was rejected: %s", job.job_id, done)
+            tally.lost += 1
+        elif isinstance(done, Exception):
+            problem = done
+            again.append((job, ending))
+        elif (name := resulting_state(ending, done)) == "stale":  # staged too long ago, or nobody can tell
+            again.append((job, ending))
+        elif name == "lost":
+            count_lost(job, tally)
+        else:
+            setattr(tally, name, getattr(tally, name) + 1)
+            if isinstance(ending, RunFailed) and name in ("failing", "failed"):
+                log_failure(job, ending, name, traceback)
+    return again, problem
+
+
+def count_lost(job: WorkerJob[Any], tally: Tally) -> None:
+    """A lease was lost, and with it what its handler did."""
+    if job.timed_out:  # the queue keeps the job's limit as well, and was faster
+        if job.attempt < job.max_attempts:
+            tally.failing += 1
+        else:
+            tally.failed += 1
+        return
+    tally.lost += 1
+    log.warning("job %s: the lease of attempt %d was lost; its result is discarded", job.job_id, job.attempt)
 
 
 def _group(ending: RunOutcome) -> Any:
