@@ -23,8 +23,15 @@ UPTIME_MS_MAX = 3_650 * limits.DAY_MS
 _ID = re.compile(WORKER_ID)
 
 
-def _kinds(_: DescribedField, value: Any) -> list[str] | None:
-    return None if value is None else [kind(each) for each in value]
+def _kinds(field: DescribedField, value: Any) -> list[str] | None:
+    if value is None:
+        return None
+    if len(value) > limits.WORKER_KINDS_TOLD_MAX:
+        raise Rejected(
+            f"{field.name}: {len(value):,} of them; the most is {limits.WORKER_KINDS_TOLD_MAX}. Name the first ones.",
+            field=field.name,
+        )
+    return [kind(each) for each in value]
 
 
 class WorkerEntry(Struct, frozen=True, kw_only=True):

@@ -179,7 +179,8 @@ class Worker:
                 await asyncio.wait(hanging, timeout=GIVE_BACK_SECONDS_MAX)
             try:
                 await self._last_words()
-                await asyncio.wait({registration}, timeout=max(0.0, self._seconds_to_speak()))
+                seconds = min(GIVE_BACK_SECONDS_MAX, self._seconds_to_speak())
+                await asyncio.wait({registration}, timeout=max(0.0, seconds))
             finally:
                 registration.cancel()
                 await asyncio.gather(registration, return_exceptions=True)
