@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-CUT = frozenset({"error", "payload", "message", "worker", "kinds"})  # free text: an ellipsis tells that there is more
+CUT = frozenset(
+    {"error", "payload", "message", "worker", "kinds"}
+)  # free text: an ellipsis tells that there is more
 FOLDED = frozenset({"what"})  # narration: all of it, over several lines
 SPARE = (
     "host",
