@@ -120,17 +120,28 @@ def test_a_run_that_is_over_at_once_says_nothing_and_asks_for_nothing_more(
 
 
 @pytest.mark.usefixtures("speaking")
-def test_one_that_drains_says_so_at_once(q: Queue[Any], store: MemoryStore, machine: Still) -> None:
-    q = Queue(store, "emails", machine=machine)
-    go_on = threading.Event()
-    q.handler(lambda job: go_on.wait(PATIENCE))
-    q.enqueue(1)
-    with working(q) as worker:
-        passing(machine, lambda: [each for each in q.workers() if each.state == "running"])
-        worker.stop()
-        until(lambda: q.workers()[0].state == "draining")  # and no time passes
-        assert (q.workers()[0].busy, q.workers()[0].holds) == (1, 1)
-        go_on.set()
+@pytest.mark.parametrize("in_hand", [["a job"], []])
+def test_one_that_drains_says_so_at_once_if_it_has_jobs_in_hand(
+    q: Queue[Any], store: MemoryStore, machine: Still, in_hand: list[str]
+) -> None:
+    async def call(flow: Any) -> Any:
+        return q._run(flow)
+
+    async def drained() -> list[str]:
+        worker = registration.WorkerRegistration(q, "mailer", 1, in_hand, call)
+        run = asyncio.create_task(worker.run())
+        while not registered(store):
+            machine.advance(1)
+            await asyncio.sleep(0)
+        worker.drain()
+        for _ in range(10):  # and no time passes
+            await asyncio.sleep(0)
+        states = [each.state for each in q.workers()]
+        worker.end()
+        await run
+        return states
+
+    assert machine.run(drained()) == ["draining" if in_hand else "running"]
     assert registered(store) == []
 
 
