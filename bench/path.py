@@ -22,7 +22,8 @@ import osqueue
 from osqueue import Queue
 from osqueue.client.transports.address import open_transport
 from osqueue.contract import functions
-from osqueue.contract.operations import ROUTES, Route, pattern
+from osqueue.contract.operations import ROUTES
+from osqueue.contract.route import Route, pattern
 from osqueue.devstack.gateway import StackRequest, event_of
 
 LIBRARY = Path(osqueue.__file__).parent

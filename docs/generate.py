@@ -14,7 +14,8 @@ from typing import Any, get_args
 
 from osqueue import Unique, limits
 from osqueue.contract.functions import FUNCTIONS, FunctionSpec
-from osqueue.contract.operations import ROUTES, Route
+from osqueue.contract.operations import ROUTES
+from osqueue.contract.route import Route
 from osqueue.core.arrows import ARROWS, LEAVING
 from osqueue.model.fields import DescribedField, described_fields
 from osqueue.model.job import Attempt, Job

@@ -24,6 +24,7 @@ REGISTER = "queues/*"
 ARCHIVE = "archive/*"
 BACKUPS = "backup/*"
 BATCHES = "batches/*"  # of bulk writes, which Spark makes
+WORKERS = "????/*/*/workers/*"  # what workers say of themselves
 
 
 class Access(Struct, frozen=True):
@@ -39,7 +40,7 @@ ACCESS: dict[str, Access] = {
     "enqueue": Access(read=(SHARDS, INTENTS, IDS), write=(SHARDS, INTENTS, IDS, REGISTER)),
     "claim": Access(),
     "complete": Access(),
-    "heartbeat": Access(),
+    "heartbeat": Access(delete=(INTENTS, WORKERS)),  # a worker that ends takes its entry away
     # Jobs are asked for by ids, and told of after the queue has forgotten them.
     "jobs": Access(read=(SHARDS, INTENTS, IDS, ARCHIVE)),
     # Purging rewrites a job wherever it lies, in the archive and in backups, too; settings may make a queue.
@@ -48,11 +49,11 @@ ACCESS: dict[str, Access] = {
         write=(SHARDS, INTENTS, REGISTER, ARCHIVE, BACKUPS),
         delete=(INTENTS, BODIES, IDS, ARCHIVE),
     ),
-    # Upkeep: ids of jobs that are over, the archive, backups, old batches, and what nobody refers to any more.
+    # Upkeep: ids of jobs that are over, the archive, backups, old batches, lost workers, and what nobody refers to.
     "reaper": Access(
         read=(SHARDS, INTENTS, IDS, ARCHIVE, BACKUPS, BATCHES),
         write=(SHARDS, INTENTS, IDS, ARCHIVE, BACKUPS),
-        delete=(INTENTS, SEGMENTS, BODIES, TABLES, EVENTS, IDS, BACKUPS, BATCHES),
+        delete=(INTENTS, SEGMENTS, BODIES, TABLES, EVENTS, IDS, BACKUPS, BATCHES, WORKERS),
     ),
 }
 
@@ -64,6 +65,7 @@ WHY: dict[str, str] = {
         (SEGMENTS, BODIES, TABLES, EVENTS),
         "What nobody refers to any more is deleted; its keys are drawn at random.",
     ),
+    WORKERS: "A worker's entry has a key of its own, drawn at random.",
     IDS: "A client's id has one key, made of its hash.",
     REGISTER: "A queue has one key, its name; queues are made by their first job.",
     ARCHIVE: "The archive's parts are named by queue, hour and content.",

@@ -62,6 +62,8 @@ JOBS_A_SHELF = (
 PUT_A_NAMED_JOB = 1.0  # the entry of the client's id, which no batch shares
 GET_A_RESULT = 2.0  # the head, and the entry of the client's id or the table the job lies in
 GET_AN_EMPTY_CLAIM = 1.0  # conditional
+PUT_A_WORD = GET_A_WORD = 1.0  # a worker's that it is there, with a look whether its queue is
+WORDS_A_MINUTE = 1.0
 GET_A_PASS, LIST_A_PASS = 7.0, 1.0  # the reaper, of one idle queue; with the look that the metrics take
 LIST_A_TICK = 1.0  # the reaper, for the names of the queues
 CLOCK_MINUTES = 10  # after which a process asks for S3's time again: one PUT, one GET
@@ -99,6 +101,7 @@ class Workload(Struct, frozen=True):
     named: float = 0.0  # share of the jobs that carry a client's id
     results: float = 0.0  # share whose result is read
     empty_claims: int = 0  # claims that find nothing
+    workers: int = 0  # that run all month; what their looks for jobs cost is not in it
     queues: int = 1
     reap_minutes: int = 1
     way: str = "http"  # "http", "lambda" or "embedded"
@@ -127,6 +130,7 @@ def used(load: Workload) -> Usage:
     deployed = load.way != "embedded"
     commits = COMMITS_A_LIFE * load.jobs / load.batch
     looks = load.results * load.jobs + load.empty_claims
+    words = WORDS_A_MINUTE * MINUTES_A_MONTH * load.workers
     ticks = MINUTES_A_MONTH / load.reap_minutes
     passes = ticks * load.queues
     clocks = passes / max(1, CLOCK_MINUTES / load.reap_minutes)
@@ -135,6 +139,7 @@ def used(load: Workload) -> Usage:
         commits
         + load.jobs / max(JOBS_A_SHELF, load.batch)
         + PUT_A_NAMED_JOB * load.named * load.jobs
+        + PUT_A_WORD * words
         + LIST_A_PASS * passes
         + LIST_A_TICK * ticks
         + clocks
@@ -144,15 +149,18 @@ def used(load: Workload) -> Usage:
     get = (
         GET_A_RESULT * load.results * load.jobs
         + GET_AN_EMPTY_CLAIM * load.empty_claims
+        + GET_A_WORD * words
         + GET_A_PASS * passes
         + clocks
         + backups
         + (GET_A_CALL * commits if deployed else 0.0)
     )
-    calls = commits + looks if deployed else 0.0
+    calls = commits + looks + words if deployed else 0.0
     events = float(EVENTS_A_LIFE * load.jobs) if deployed and load.events else 0.0
     tellings = events / min(EVENTS_A_REQUEST, load.batch)
-    working = commits * (LOOK_SECONDS + COMMIT_SECONDS) + looks * LOOK_SECONDS + tellings * TELL_SECONDS
+    working = (
+        (commits + words) * (LOOK_SECONDS + COMMIT_SECONDS) + looks * LOOK_SECONDS + tellings * TELL_SECONDS
+    )
     logged = (
         (calls + ticks) * LAMBDA_LOG_BYTES
         + (commits * CALL_LOG_BYTES if deployed else 0.0)
@@ -265,6 +273,7 @@ def main() -> None:
     options.add_argument("--named", type=_share, default=0.0, help="share of jobs with a client's id (0)")
     options.add_argument("--results", type=_share, default=0.0, help="share whose result is read (0)")
     options.add_argument("--empty-claims", type=_count, default=0, help="claims that find nothing (0)")
+    options.add_argument("--workers", type=_count, default=0, help="workers that run all month (0)")
     options.add_argument("--queues", type=_count, default=1, help="how many queues (1)")
     options.add_argument("--reap-minutes", type=_number, default=1, help="minutes between reaper passes (1)")
     options.add_argument("--way", choices=("http", "lambda", "embedded"), default="http")

@@ -134,7 +134,7 @@ def _work(client: Client, use: TicketUse, leases: tuple[LeaseRecord, ...]) -> Fl
         call = yield from client.call(done, claim)
         more = () if call.answer is None else call.answer.outcomes[1].leases
         leases = (*rest, *more)
-    if client.dice.random() < 0.2:
+    if leases and client.dice.random() < 0.2:
         held = tuple([LeaseBeat(each.job.key, each.token) for each in leases])
         call = yield from client.call(ExtendLeases(held), KeepTicket(use, LEASE_MS))
         if call.answer is not None and call.answer.outcomes[1].code == Code.TICKET_LOST:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from osqueue.client.transports.base import ApiAnswer, ApiCall, CallOutcome, LostCall, Transport, path_of
-from osqueue.contract.operations import Repeat
+from osqueue.contract.route import Repeat
 from osqueue.core.state import COMPLETED
 from osqueue.errors import LeaseLost, OsqueueError, Timeout, Unavailable
 from osqueue.events import CallbackSink, Event

@@ -17,7 +17,17 @@ from osqueue import AsyncQueue, Queue
 from osqueue.client.transports.address import open_transport
 from osqueue.clock import Machine
 from osqueue.stores.address import is_remote, open_store
-from osqueue.stores.base import Found, Store, StoreReply, StoreRequest
+from osqueue.stores.base import (
+    Found,
+    Get,
+    Put,
+    PutIfAbsent,
+    PutIfMatch,
+    Store,
+    StoreReply,
+    StoreRequest,
+    Written,
+)
 from osqueue.stores.file import FileStore
 from osqueue.stores.wrapped import WrappedStore
 from tests.support import store_kinds
@@ -34,6 +44,7 @@ class Shifted(Machine):
 
     def __init__(self) -> None:
         self.shift_ms = 0
+        self.written: dict[str, int] = {}  # by key of an object: the shift when it was written
 
     def now_ms(self) -> int:
         return super().now_ms() + self.shift_ms
@@ -50,15 +61,18 @@ class Moved(WrappedStore):
         self.clock = clock
 
     def perform(self, request: StoreRequest) -> StoreReply:
-        return self._moved(self.inner.perform(request))
+        return self._moved(request, self.inner.perform(request))
 
     async def perform_async(self, request: StoreRequest) -> StoreReply:
-        return self._moved(await self.inner.perform_async(request))
+        return self._moved(request, await self.inner.perform_async(request))
 
-    def _moved(self, reply: StoreReply) -> StoreReply:
-        if not isinstance(reply, Found):
+    def _moved(self, request: StoreRequest, reply: StoreReply) -> StoreReply:
+        if isinstance(reply, Written) and isinstance(request, Put | PutIfAbsent | PutIfMatch):
+            self.clock.written[request.key] = self.clock.shift_ms
+        if not isinstance(reply, Found) or not isinstance(request, Get):
             return reply
-        return Found(reply.body, reply.version, reply.modified_ms + self.clock.shift_ms)
+        shift_ms = self.clock.written.get(request.key, 0)
+        return Found(reply.body, reply.version, reply.modified_ms + shift_ms)
 
 
 class Blocking:

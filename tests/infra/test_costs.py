@@ -25,8 +25,10 @@ from infra.costs import (
 )
 from osqueue import Queue
 from osqueue.contract.functions import FUNCTIONS
+from osqueue.model.worker import WorkerEntry
 from osqueue.stores.memory import MemoryStore
 from osqueue.testing import Clock
+from osqueue.worker import registration
 from tests.support.places import ROOT
 
 PAYLOAD = {"to": "ada@example.com", "template": "welcome", "n": 12345}
@@ -184,6 +186,22 @@ def test_the_requests_of_deployed_functions_are_those_that_are_counted(
     assert count["get"] == pytest.approx(get, rel=TOLERANCE)
 
 
+def test_what_a_worker_says_of_itself_costs_what_is_counted() -> None:
+    store = MemoryStore()
+    q: Queue[Any] = Queue(store, "emails")
+    q.enqueue(1)
+    before = Counter(q.requests)
+    for minute in range(60):
+        assert q._run(q._flows.put_worker("w-1", WorkerEntry(name="mailer", uptime=60.0 * minute)))
+    asked = Counter(q.requests) - before
+    expected = used(Workload(0, workers=1, way="embedded"))
+    idle = used(Workload(0, way="embedded"))
+    hour = 60 / MINUTES_A_MONTH
+    assert asked["put"] + asked["list"] == pytest.approx((expected.put - idle.put) * hour)
+    assert asked["get"] == pytest.approx((expected.get - idle.get) * hour)
+    assert costs.WORDS_A_MINUTE == 60 / registration.EVERY_SECONDS
+
+
 def test_an_idle_day_of_the_deployed_reaper_costs_what_is_counted(deployed: Deployment) -> None:
     deployed.live(1)
     deployed.tick(2 * DAY_MINUTES)  # until the results are forgotten
@@ -300,12 +318,18 @@ def test_the_printed_bill_says_which_half_nobody_can_run_up(
     assert titles == ["S3 Standard:", "S3 Express One Zone (for comparison; refused by osqueue):"]
 
 
+def _registered(way: str) -> float:
+    """Dollars a month for what a worker says of itself."""
+    return total(Workload(0, workers=1, way=way)) - total(Workload(0, way=way))
+
+
 def test_the_documentation_prints_what_the_calculator_says() -> None:
     text = " ".join((ROOT / "docs/costs.md").read_text(encoding="utf-8").split())
     idle = total(Workload(0))
     lines = {line.what: line.dollars for line in bill(Workload(0))}
     every_hour = total(Workload(0, pipeline_minutes=4)) - idle
     polling = beyond_idle(Workload(0, empty_claims=MINUTES_A_MONTH * 60))
+    registered = {way: _registered(way) for way in ("embedded", "http", "lambda")}
     watching = lines["Metrics"] + lines["Alarms"] + lines["Dashboard"]
     for sentence in (
         *by_batch(),
@@ -314,6 +338,8 @@ def test_the_documentation_prints_what_the_calculator_says() -> None:
         f"${idle - watching:.2f} for the reaper",
         f"every further queue adds ${total(Workload(0, queues=2)) - idle:.2f}",
         f"2.6 million times a month: ${polling:.2f}",
+        f"**${registered['embedded']:.2f} a month** for a worker that runs all the time",
+        f"${registered['http']:.2f} over HTTP, ${registered['lambda']:.2f} by direct invocation",
         f"about ${every_hour:.2f} a month",
     ):
         assert sentence in text, sentence

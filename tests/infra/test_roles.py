@@ -190,6 +190,10 @@ def live(at: Deployment) -> None:
         at.ask("enqueue", "POST", "/emails/jobs", {"jobs": [{"payload": {"n": n}} for n in range(BULK)]})
     claimed = at.ask("claim", "POST", "/emails/claims", {"limit": 6})["jobs"]
     at.ask("heartbeat", "POST", "/emails/heartbeats", {"leases": [_lease(each) for each in claimed]})
+    for name in ("crashes", "ends"):
+        at.ask("heartbeat", "PUT", f"/emails/workers/{name}", {"name": "mailer"})
+    at.ask("heartbeat", "DELETE", "/emails/workers/ends")
+    at.ask("queues", "GET", "/emails/workers")
     endings = [{**_lease(each), "result": LARGE} for each in claimed[:4]]
     dead = [{**_lease(each), "error": "no", "retry": False} for each in claimed[4:]]
     at.ask("complete", "POST", "/emails/completions", {"completions": [*endings, *dead]})

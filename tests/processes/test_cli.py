@@ -275,6 +275,36 @@ def test_a_process_that_ends_by_itself_is_replaced(address: str, tmp_path: Path)
     assert "a worker's process ended with 3; another one begins in 1 s" in result.stderr
 
 
+def test_a_process_that_is_killed_is_replaced_and_seen_by_what_it_left(address: str, tmp_path: Path) -> None:
+    (tmp_path / "tasks.py").write_text(TASKS)
+    q = osqueue.Queue.connect(address, "emails")
+    q.configure(priority=5)  # now there is one
+    command = [*COMMAND, "worker", "tasks:q", "--processes", "2"]
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=environment(address),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as crew:
+        try:
+            wait_until(lambda: len(q.workers()) == 2, "they say nothing")
+            before = {each.pid for each in q.workers()}
+            killed = min(pid for pid in before if pid is not None)
+            os.kill(killed, signal.SIGKILL)
+            wait_until(lambda: len(q.workers()) == 3, "no other one begins")
+            assert len({each.pid for each in q.workers()} - before) == 1
+            crew.send_signal(signal.SIGTERM)
+            _, said = crew.communicate(timeout=PATIENCE)
+        finally:
+            crew.kill()  # to no effect on one that has ended
+    assert crew.returncode == 0, said
+    assert "a worker's process ended with -9; another one begins in 1 s" in said
+    assert [each.pid for each in q.workers()] == [killed]  # the others said that they end
+    assert json.loads(piped(address, "queue", "workers", "emails").stdout)["pid"] == killed
+
+
 def test_a_worker_begins_anew_when_its_code_changes(address: str, tmp_path: Path) -> None:
     code = TASKS.replace("return job.payload", 'return "{}"')
     tasks = tmp_path / "tasks.py"

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from osqueue.asgi.heads import HeadMemory, RecentHeads
-from osqueue.asgi.overview import LOOKS_A_MINUTE, RATE_S, SAVED_MAX, Overview
+from osqueue.asgi.overview import (
+    LOOKS_A_MINUTE,
+    RATE_S,
+    SAVED_MAX,
+    WORKERS_A_MINUTE,
+    WORKERS_S,
+    Overview,
+)
 from osqueue.clock import Machine
 from osqueue.errors import Unavailable
 from osqueue.server.app import ApiRequest
@@ -124,7 +131,8 @@ def test_however_many_queues_there_are_it_asks_for_no_more_than_its_allowance(
         before = here.requests
         await here.ticks(600)
         lists = 10  # one a minute
-        assert here.requests - before <= LOOKS_A_MINUTE * 10 + lists + SAVED_MAX
+        workers = WORKERS_A_MINUTE * 10 if shown else 0
+        assert here.requests - before <= LOOKS_A_MINUTE * 10 + lists + workers + SAVED_MAX
         seen = [trend.seen for trend in here.overview.trends.values()]
         assert here.machine.at - min(seen) <= 60 * 8  # and leaves none out
         if shown:
@@ -147,9 +155,38 @@ def test_an_api_elsewhere_is_not_made_to_ask_for_more_either(queues: int) -> Non
         assert here.requests - before <= 30 * 10  # for lists, too, of which each reads all heads
         shown = here.overview.trends[names[0]]
         assert here.machine.at - shown.seen <= 60
-        assert shown.parts.keys() == {"flow", "groups", "schedules", "running"}
+        assert shown.parts.keys() == {"flow", "groups", "schedules", "running", "workers"}
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("workers", [1, 20, 200])
+@pytest.mark.parametrize("shown", [1, 3])
+def test_workers_of_queues_that_are_shown_are_looked_at_within_an_allowance_of_their_own(
+    workers: int, shown: int
+) -> None:
+    async def story(here: Watched) -> None:
+        names = [f"queue-{n}" for n in range(shown)]
+        for name in names:
+            await here.enqueue(name)
+            here.overview.shown[name] = 1
+            for at in range(workers):
+                path = f"/v1/queues/{name}/workers/w-{at}"
+                told = await here.others.answer(ApiRequest("PUT", path, body=b'{"name": "mailer"}'))
+                assert told.status == 204
+        await here.ticks(5 + shown)
+        before = here.requests
+        minutes = 60
+        await here.ticks(60 * minutes)
+        looks = (LOOKS_A_MINUTE + WORKERS_A_MINUTE + 1) * minutes  # and a list of the queues, each minute
+        assert here.requests - before <= looks + SAVED_MAX + shown * (1 + workers)
+        for name in names:
+            trend = here.overview.trends[name]
+            assert trend.workers == workers
+            most = max(WORKERS_S, (1 + workers) * shown * 60 / WORKERS_A_MINUTE)
+            assert here.machine.at - trend.workers_at <= most + 15
+
+    told(story)
 
 
 def test_what_was_changed_here_is_looked_at_next() -> None:

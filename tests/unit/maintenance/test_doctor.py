@@ -16,6 +16,8 @@ from osqueue.core.settings import KindSettings
 from osqueue.errors import Rejected
 from osqueue.maintenance import doctor as checks
 from osqueue.maintenance.store_probes import OK, TROUBLE, WARNING, StoreProbes, measure, worst
+from osqueue.model.worker import WorkerEntry
+from osqueue.objects.worker_registry import folder_of
 from osqueue.stores.base import (
     Delete,
     Deleted,
@@ -258,6 +260,18 @@ def test_orphans_are_counted_and_are_no_trouble(clinic: Clinic) -> None:
     clinic.write(ROOT + "segments/000000000000-00000000000000aa-1", b"left by a writer that died")
     (found,) = [each for each in clinic.examine() if each.check == "orphans"]
     assert (found.level, found.found[:9]) == (OK, "1 object ")
+
+
+def test_what_workers_left_is_neither_trouble_nor_an_orphan(clinic: Clinic) -> None:
+    clinic.write(f"{folder_of('mail')}w-0", b"of a worker that died before there was a queue")
+    assert clinic.said()["head"] == OK
+    clinic.q.enqueue(1)
+    clinic.q._run(clinic.q._flows.put_worker("w-1", WorkerEntry(name="mailer")))
+    clinic.q.reap()
+    for deep in (False, True):
+        found = {each.check: each for each in clinic.examine(deep)}
+        assert {each.level for each in found.values()} == {OK}
+        assert found["orphans"].found[:9] == "0 objects"
 
 
 def test_announcements_nobody_can_read_are_a_warning(clinic: Clinic) -> None:

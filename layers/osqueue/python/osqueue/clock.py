@@ -56,6 +56,10 @@ class Machine:
         """Which process this is; different in a fork's child."""
         return os.getpid()
 
+    def host(self) -> str:
+        """The machine's name."""
+        return _HOST
+
     def name(self) -> str:
         """A name for this process that a person can find: host and process id."""
         return f"{_HOST}-{os.getpid()}"

@@ -34,6 +34,8 @@ NAMES_S = 60.0  # between two lists of the queues
 LOOK_S_MIN = 2.5  # between two looks at one queue
 SHOWN, MOVING = 12.0, 4.0  # how much sooner it is the turn of a queue that a page shows, or that moved lately
 PARTS_S = 60.0  # between two looks into a queue behind an API
+WORKERS_S = 30.0  # between two looks at the workers of a queue that a page shows; longer where there are many
+WORKERS_A_MINUTE = 5.0  # requests of these looks, beside the others: a list, and a read for each worker
 SAMPLE_S = 5.0
 SAMPLES_MAX = 360  # half an hour
 RATE_S = 60.0  # over which rates are taken, or over two looks where they lie further apart
@@ -89,6 +91,7 @@ class QueueTrend:
         self.parts: dict[str, Any] = {}
         self.parts_at = float("-inf")
         self.parts_number = 0
+        self.workers_at = float("-inf")
 
     def see(self, stats: dict[str, Any], now: float, at: float) -> bool:
         """Take in statistics. Says whether something is other than before."""
@@ -115,6 +118,11 @@ class QueueTrend:
     def cost(self) -> int:
         """Requests that a look takes at least."""
         return int(self.stats.get("shards", 1))
+
+    @property
+    def workers(self) -> int:
+        """How many workers there were at the last look at them."""
+        return len(self.parts.get("workers", {}).get("workers", ()))
 
     def row(self) -> dict[str, Any]:
         """The line of it in the list of queues."""
@@ -312,6 +320,12 @@ class Overview:
         late = self.machine.monotonic() - trend.parts_at >= PARTS_S
         return self._memory is not None or trend.hurried or late
 
+    def _workers_due(self, trend: QueueTrend) -> bool:
+        """They say once a minute how they are, and what they hold comes with the heads."""
+        requests = (1 + trend.workers) * max(1, len(self.shown))
+        pause = max(WORKERS_S, requests * 60 / WORKERS_A_MINUTE)
+        return self.machine.monotonic() - trend.workers_at >= pause
+
     def _dearest(self) -> float:
         return max(map(self._price, self.trends.values()), default=1)
 
@@ -381,6 +395,11 @@ class Overview:
             told = await self._ask(f"{path}/{rest}", pairs)
             if told is not None:
                 trend.parts[part] = told
+        if self._workers_due(trend):
+            trend.workers_at = self.machine.monotonic()
+            told = await self._ask(f"{path}/workers")
+            if told is not None:
+                trend.parts["workers"] = told
         trend.parts_at = self.machine.monotonic()
         self.number += 1
         trend.parts_number = self.number

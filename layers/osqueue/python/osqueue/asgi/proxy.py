@@ -11,7 +11,8 @@ from typing import Any
 from ..client.transports.base import ApiCall, LostCall, Transport
 from ..clock import MACHINE, Machine
 from ..contract.error_codes import fault_of
-from ..contract.operations import ROUTES, pattern
+from ..contract.operations import ROUTES
+from ..contract.route import pattern
 from ..contract.schemas import Fault
 from ..errors import OsqueueError
 from ..server.app import JSON, ApiRequest, ApiResponse, failure

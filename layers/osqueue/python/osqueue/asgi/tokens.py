@@ -25,8 +25,8 @@ from msgspec import Struct
 from .. import forks
 from ..clock import MACHINE, Machine
 from ..contract.error_codes import Forbidden, Unauthorized
-from ..contract.operations import Route
 from ..contract.roles import OPEN, Role, may
+from ..contract.route import Route
 from ..errors import Rejected
 
 LOOK_SECONDS = 1.0  # between two looks at whether the file has changed

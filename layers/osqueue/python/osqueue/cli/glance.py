@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import OsqueueError
+from ..model.worker import DRAINING, LOST, RUNNING, WorkerStatus
 from .layout import GAP_CELLS, width_of
 from .output import cell
 
@@ -223,8 +224,10 @@ def _moved(view: TopView, by: int) -> TopView:
 
 
 # ── One queue ────────────────────────────────────────────────────────────────
-def detail_of(name: str, flow: Mapping[str, Any], jobs: Sequence[Any], more: bool) -> tuple[Line, ...]:
-    """The lines on one queue: its limits, its kinds, and of running jobs who holds them."""
+def detail_of(
+    name: str, flow: Mapping[str, Any], jobs: Sequence[Any], more: bool, workers: Sequence[WorkerStatus]
+) -> tuple[Line, ...]:
+    """The lines on one queue: its limits, its kinds, who holds running jobs, and who else works on it."""
     most = flow["max_running"]
     about = f"{flow['running']:,} running" + (f" of {most:,}" if most is not None else "")
     lines: list[Line] = [(f"{cell(name)}: {about}{', paused' if flow['paused'] else ''}", BOLD)]
@@ -238,16 +241,32 @@ def detail_of(name: str, flow: Mapping[str, Any], jobs: Sequence[Any], more: boo
         lines.append((f"groups: {groups}", PLAIN))
     lines += [("", PLAIN), ("kinds", BOLD)]
     lines += [(_kind_told(kind, use), PLAIN) for kind, use in flow["kinds"].items()] or [("-", DIM)]
+    of = f" (of the first {len(jobs):,} jobs)" if more else ""
+    lines += [("", PLAIN), (f"workers{of}", BOLD)]
+    return (*lines, *(_workers_told(jobs, workers) or [("-", DIM)]))
+
+
+def _workers_told(jobs: Sequence[Any], workers: Sequence[WorkerStatus]) -> list[Line]:
+    """Those that are lost, then those with jobs, the most first, then those without."""
     held: dict[str, list[Any]] = {}
     for job in jobs:
         held.setdefault(job.worker or "", []).append(job)
-    of = f" (of the first {len(jobs):,} jobs)" if more else ""
-    lines += [("", PLAIN), (f"workers{of}", BOLD)]
-    for worker, theirs in sorted(held.items(), key=lambda each: (-len(each[1]), each[0])):
+    lines = [
+        (f"{cell(each.name)}: lost, heard of last at {cell(each.seen)}", ALARM)
+        for each in workers
+        if each.state == LOST
+    ]
+    draining = {each.name for each in workers if each.state == DRAINING}
+    for name, theirs in sorted(held.items(), key=lambda each: (-len(each[1]), each[0])):
         since = min(job.started_at for job in theirs)
         kinds = ", ".join(sorted({cell(job.kind) for job in theirs}))
-        lines.append((f"{cell(worker)}: {len(theirs):,} since {cell(since)}, kinds {kinds}", PLAIN))
-    return tuple(lines if held else [*lines, ("-", DIM)])
+        told = ", draining" if name in draining else ""
+        lines.append((f"{cell(name)}: {len(theirs):,} since {cell(since)}, kinds {kinds}{told}", PLAIN))
+    for each in workers:
+        if each.state in (RUNNING, DRAINING) and each.name not in held:
+            told = "draining" if each.state == DRAINING else "idle"
+            lines.append((f"{cell(each.name)}: {told}, of {each.concurrency:,} at once", DIM))
+    return lines
 
 
 def _rate_told(rate: Mapping[str, Any]) -> str:

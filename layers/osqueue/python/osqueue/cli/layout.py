@@ -8,9 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-CUT = frozenset({"error", "payload", "message", "worker"})  # free text: an ellipsis tells that there is more
+CUT = frozenset(
+    {"error", "payload", "message", "worker", "kinds"}
+)  # free text: an ellipsis tells that there is more
 FOLDED = frozenset({"what"})  # narration: all of it, over several lines
 SPARE = (
+    "host",
+    "version",
+    "oldest_start",
     "enqueued_at",
     "worker",
     "kind",

@@ -34,6 +34,7 @@ from .options import (
 )
 from .output import Output, error_fields
 from .remove import rm
+from .workers import workers
 
 LS_COLUMNS = ("queue", "paused", "queued", "processing", "scheduled", "failing", "failed", "oldest_seconds")
 JOB_COLUMNS = (
@@ -59,6 +60,7 @@ Examples:
   osqueue queue ls https://abc.execute-api.eu-west-1.amazonaws.com
   osqueue queue stats s3://bucket/prefix emails
   osqueue queue jobs s3://bucket/prefix emails --state failed --limit 20
+  osqueue queue workers s3://bucket/prefix emails
   osqueue queue pause s3://bucket/prefix emails
   osqueue queue consumers s3://bucket/prefix emails
   osqueue queue rm s3://bucket/prefix emails
@@ -240,6 +242,7 @@ queue.add_command(consumers)
 queue.add_command(dump)
 queue.add_command(cancel)
 queue.add_command(rm)
+queue.add_command(workers)
 
 
 @queue.command("pause", cls=StoreCommand)

@@ -26,6 +26,7 @@ from msgspec.structs import replace
 from ..clock import MACHINE
 from ..core.state import PROCESSING
 from ..errors import OsqueueError
+from ..model.worker import WorkerStatus
 from ..queue.blocking import Queue
 from ..stores.address import is_remote
 from .glance import (
@@ -50,6 +51,8 @@ from .signals import ended_by
 
 EVERY_S_MIN, EVERY_S_MAX = 0.5, 3600.0
 HELD_SHOWN = 100  # running jobs of which the details of a queue tell who holds them
+WORKERS_S = 30.0  # between two looks at who is registered, beside the others; longer where there are many
+WORKERS_PER_SECOND = 1 / 3  # requests of these looks: a list, and a read for each worker
 SORTS = {name.removesuffix("_seconds").removesuffix("_per_second"): name for name in COLUMNS}
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -71,6 +74,7 @@ class WatchedQueues:
         self.timeout = timeout
         self.none = ""  # why there may be no queues
         self._open: dict[str, Queue[Any]] = {}
+        self._workers: dict[str, tuple[float, list[WorkerStatus]]] = {}  # by queue, and until when it will do
         if is_remote(address):
             from ..client.transports.address import open_transport
 
@@ -99,7 +103,17 @@ class WatchedQueues:
         flow |= {"kinds": kinds, "rate": _fields(flow["rate"]), "limiter": _fields(flow["limiter"])}
         jobs, more = queue.jobs(PROCESSING, HELD_SHOWN)
         reads = 2  # of each head, and of the settings: for the limits, and for the jobs
-        return detail_of(name, flow, jobs, more is not None), reads * (1 + max(1, len(flow["shards"])))
+        lines = detail_of(name, flow, jobs, more is not None, self._registered(name))
+        return lines, reads * (1 + max(1, len(flow["shards"])))
+
+    def _registered(self, name: str) -> list[WorkerStatus]:
+        """The workers of one of them, as of not long ago: what they hold now, its jobs tell."""
+        until, found = self._workers.get(name, (float("-inf"), []))
+        now = MACHINE.monotonic()
+        if now >= until:
+            found = self.queue(name).workers()
+            self._workers[name] = now + max(WORKERS_S, (1 + len(found)) / WORKERS_PER_SECOND), found
+        return found
 
 
 def _fields(found: Any) -> dict[str, Any] | None:

@@ -19,6 +19,7 @@ from ..contract.admin_schemas import (
     Redrive,
     Redriven,
     Settings,
+    Workers,
 )
 from ..contract.functions import BY_NAME, GATEWAY_TIMEOUT_S
 from ..contract.schemas import Cancelled, Jobs, JobState
@@ -34,6 +35,7 @@ from ..model.job_filter import job_filter_of
 from ..model.keys import job_id
 from ..model.reports import CancelledMany, FlowUsage, Purged, QueueGroup, ReapReport
 from ..model.settings import change_of
+from ..model.worker import WorkerStatus
 from ..objects import archive
 from ..objects.listing import PAGE_MAX
 from ..operations.dead_letters import PACE_SECONDS, rate_of, redrive_limit
@@ -129,6 +131,11 @@ class RemoteAdmin(RemoteSchedules, RemoteBatches):
         validation.whole_number(limit, "limit", 1, PAGE_MAX)
         found: QueueGroups = yield from self.ask("groups", query=[("limit", limit)])
         return found.groups
+
+    def workers(self) -> RemoteFlow[list[WorkerStatus]]:
+        """All workers that are registered or hold leases, as far as one answer has room for them."""
+        found: Workers = yield from self.ask("list_workers")
+        return found.workers
 
     def configure(self, **wished: Any) -> RemoteFlow[None]:
         """Change settings on every shard; answers when all have them."""

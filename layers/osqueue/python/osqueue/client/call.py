@@ -25,7 +25,7 @@ from ..clock import Machine
 from ..commit.effects import AwaitNews, Sleep
 from ..commit.retry import CALL
 from ..contract.error_codes import Forbidden, RequestTimeout, TooLarge, Unauthorized, error_of
-from ..contract.operations import Repeat, Route
+from ..contract.route import Repeat, Route
 from ..contract.schemas import Failure
 from ..errors import OsqueueError, Rejected, Throttled, Timeout, Unavailable, WaitTimeout, shown
 from ..model.codecs import Codec
@@ -67,6 +67,7 @@ class ApiClient:
         job: str | None = None,
         schedule: str | None = None,
         batch: str | None = None,
+        worker: str | None = None,
         query: Sequence[tuple[str, object]] = (),
         body: Struct | None = None,
         seconds: float | None = None,
@@ -78,7 +79,8 @@ class ApiClient:
         Tried for ``seconds``, or ``tries`` times, each for at most ``patience`` seconds.
         """
         path = {"queue": self.queue} if job is None else {"queue": self.queue, "id": job}
-        path |= {name: each for name, each in (("schedule", schedule), ("batch", batch)) if each is not None}
+        others = (("schedule", schedule), ("batch", batch), ("worker", worker))
+        path |= {name: each for name, each in others if each is not None}
         given = tuple((name, _plain(name, value)) for name, value in query if value is not None)
         data = b"" if body is None else msgspec.json.encode(body)
         request = call(operation, path=path, query=given, body=data)

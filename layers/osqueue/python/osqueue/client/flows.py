@@ -9,12 +9,13 @@ from ..operations.waiting import POLL_SECONDS
 from .claims import RemoteClaims
 from .enqueue import RemoteEnqueue
 from .results import RemoteResults
+from .workers import RemoteWorkers
 
 if TYPE_CHECKING:  # loaded where somebody listens
     from .events import RemoteEventReader
 
 
-class RemoteFlows(RemoteEnqueue, RemoteClaims, RemoteResults):
+class RemoteFlows(RemoteEnqueue, RemoteClaims, RemoteResults, RemoteWorkers):
     """The flows of those who bring jobs, work on them and ask about them. Those of operators: ``steering``."""
 
     def event_reader(

@@ -49,6 +49,7 @@ HEAD_READ = RetryPolicy(5, 0.2, after_silence=False)  # the head, when somebody 
 NEEDED = RetryPolicy(5, 0.2)  # what nothing goes on without: a receipt, the store's clock, a head to restore
 CALL = RetryPolicy(ENDLESS, 0.1, 5.0)  # a call to an API: the caller says for how long
 TURN = RetryPolicy(ENDLESS, 0.1, 10.0)  # a worker's turn, for as long as the worker runs
+WORD = RetryPolicy(ENDLESS, 1.0, 60.0)  # what a worker says of itself, while there is no queue or no answer
 
 
 def ask(request: StoreRequest, policy: RetryPolicy) -> Flow[StoreReply]:

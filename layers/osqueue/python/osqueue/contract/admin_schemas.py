@@ -15,6 +15,7 @@ from ..model.job_options import JobOptions
 from ..model.reports import QueueGroup
 from ..model.schedule import Schedule
 from ..model.settings import Group, WishedSettings
+from ..model.worker import WorkerStatus
 from .schemas import EncodedContent, RequestBody, ResponseBody
 
 
@@ -37,6 +38,13 @@ class QueueGroups(ResponseBody, frozen=True, kw_only=True):
     """Groups of a queue: those that something holds first, then by name."""
 
     groups: list[QueueGroup]
+
+
+class Workers(ResponseBody, frozen=True, kw_only=True):
+    """Workers of a queue: those that are lost first, then by name."""
+
+    workers: list[WorkerStatus]
+    more: bool = False  # there are others that the answer has no room for
 
 
 class CancelMany(RequestBody, frozen=True, kw_only=True):

@@ -170,6 +170,32 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
             ]
         },
     ),
+    "list_workers": (
+        None,
+        {
+            "workers": [
+                {
+                    "name": "mailer-1",
+                    "state": "running",
+                    "holds": 3,
+                    "oldest_start": _NOON,
+                    "id": "5f1d3c2b9a8e7f60",
+                    "host": "ip-10-0-1-7",
+                    "pid": 4711,
+                    "version": "0.1.0",
+                    "concurrency": 8,
+                    "busy": 3,
+                    "kinds": ["welcome"],
+                    "since": "2030-01-31T08:00:00Z",
+                    "seen": "2030-01-31T12:00:31Z",
+                }
+            ]
+        },
+    ),
+    "put_worker": (
+        {"name": "mailer-1", "host": "ip-10-0-1-7", "concurrency": 8, "busy": 3, "every": 60},
+        None,
+    ),
     "configure": ({"paused": True, "dead_ttl": 604800}, {**_STATISTICS, "paused": True}),
     "cancel_many": (
         {"kinds": ["welcome"], "enqueued_before": 1_900_000_000},

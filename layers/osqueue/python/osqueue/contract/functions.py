@@ -43,7 +43,7 @@ FUNCTIONS: tuple[FunctionSpec, ...] = (
     FunctionSpec("enqueue", "queues jobs", 28, 512),
     FunctionSpec("claim", "leases jobs", 28, 512),
     FunctionSpec("complete", "hears how attempts ended", 28, 512),
-    FunctionSpec("heartbeat", "extends leases", 28, 512),
+    FunctionSpec("heartbeat", "extends leases, and hears which workers there are", 28, 512),
     FunctionSpec("jobs", "tells of single jobs and cancels them", 28, 512),
     FunctionSpec("queues", "tells of queues and changes them", 28, 512),
     FunctionSpec("reaper", "upkeep of every queue, and its archive", 300, 1024, schedule_minutes=1),

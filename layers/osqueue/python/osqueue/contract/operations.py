@@ -6,17 +6,14 @@ from it. A new operation is a row here and, in the module of ``server/`` that th
 
 from __future__ import annotations
 
-import re
-from enum import Enum
 from typing import Any
-
-from msgspec import Struct
 
 from ..model.batch import BatchStatus
 from ..model.explain import Story
 from ..model.reports import CancelledMany, FlowUsage, Purged, ReapReport
 from ..model.schedule import Schedule
 from . import admin_schemas, schemas
+from .route import Query, Repeat, Route
 
 QUEUES = "/v1/queues"
 QUEUE = QUEUES + "/{queue}"
@@ -27,46 +24,11 @@ SCHEDULES = QUEUE + "/schedules"
 SCHEDULE = SCHEDULES + "/{schedule}"
 BATCHES = QUEUE + "/batches"
 BATCH = BATCHES + "/{batch}"
+WORKERS = QUEUE + "/workers"
+WORKER = WORKERS + "/{worker}"
 
 HISTORY_MAX = 1_000  # records on a page
 QUEUES_MAX = 1_000  # on a page
-
-
-class Repeat(Enum):
-    """When a client may send a call again that brought no answer of use. The value says it to people."""
-
-    ALWAYS = "always"  # the second time changes nothing more
-    UNAPPLIED = "when it was not applied"  # what a lost answer granted would be granted twice
-    UNREACHED = (
-        "when no function took it"  # several commits: some may be done, though the last one was refused
-    )
-
-
-class Query(Struct, frozen=True):
-    """A query parameter."""
-
-    name: str
-    type: type  # str, int, float or bool
-    what: str
-    many: bool = False  # may be given more than once
-
-
-class Route(Struct, frozen=True, kw_only=True):
-    """One operation of the API."""
-
-    name: str  # of the server's function, and OpenAPI's operationId
-    method: str
-    path: str  # with {parameters}
-    what: str  # one line for people
-    function: str  # which Lambda function answers it
-    module: str  # of ``server/``: where its function is; loaded when first needed
-    request: Any = None  # the type of the body; None: it has none
-    body_optional: bool = False  # no body means all defaults
-    answer: Any = None  # the type of the answer's body; None: it has none
-    query: tuple[Query, ...] = ()
-    faults: tuple[int, ...] = ()  # statuses beside those that every route may answer
-    repeat: Repeat = Repeat.ALWAYS
-
 
 _LIMIT = Query("limit", int, "how many at most")
 _CURSOR = Query("cursor", str, "where to go on: the cursor of the page before")
@@ -248,6 +210,33 @@ ROUTES: tuple[Route, ...] = (
         module="admin",
         answer=admin_schemas.QueueGroups,
         query=(_LIMIT,),
+    ),
+    Route(
+        name="list_workers",
+        method="GET",
+        path=WORKERS,
+        what="The workers of a queue: who runs, drains or is lost, and who holds leases.",
+        function="queues",
+        module="workers",
+        answer=admin_schemas.Workers,
+    ),
+    Route(
+        name="put_worker",
+        method="PUT",
+        path=WORKER,
+        what="Say that a worker is there, under an id that it drew. It says so again and again.",
+        function="heartbeat",
+        module="workers",
+        request=schemas.NewWorkerEntry,
+        faults=(404,),
+    ),
+    Route(
+        name="delete_worker",
+        method="DELETE",
+        path=WORKER,
+        what="Say that a worker ends.",
+        function="heartbeat",
+        module="workers",
     ),
     Route(
         name="events",
@@ -490,8 +479,3 @@ ROUTES: tuple[Route, ...] = (
 )
 
 BY_NAME: dict[str, Route] = {route.name: route for route in ROUTES}
-
-
-def pattern(route: Route) -> re.Pattern[str]:
-    """What a path of this route looks like; each parameter is a group of its name."""
-    return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(route.path)))

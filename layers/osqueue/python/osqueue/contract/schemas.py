@@ -17,6 +17,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from .. import limits
 from ..model.job import Job
 from ..model.job_options import OPTIONS, JobOptions, ViewedOptions
+from ..model.worker import WorkerEntry
 
 
 class RequestBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -202,6 +203,10 @@ class HeartbeatResults(ResponseBody, frozen=True, kw_only=True):
     """One ``ItemResult`` for each item, in order."""
 
     leases: list[ItemResult]
+
+
+class NewWorkerEntry(WorkerEntry, RequestBody, frozen=True):
+    """What a worker says of itself. After three times ``every`` seconds without another word it is lost."""
 
 
 # ── Jobs ─────────────────────────────────────────────────────────────────────

@@ -18,7 +18,8 @@ from msgspec import Struct
 
 from ..clock import MACHINE
 from ..contract.functions import GATEWAY_TIMEOUT_S
-from ..contract.operations import ROUTES, Route, pattern
+from ..contract.operations import ROUTES
+from ..contract.route import Route, pattern
 from .invocation import EVENT_BYTES_MAX, Invocation, new_id
 from .pool import NoInstance, Pool
 

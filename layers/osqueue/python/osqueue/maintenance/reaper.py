@@ -11,7 +11,7 @@ Each shard in turn:
     collect   objects that nobody refers to
 
 and, with the first backup of an hour, some of the ids whose jobs were never enqueued (``orphan_ids``) and some of the
-batches that are known no longer (``bulk.receipts``).
+batches that are known no longer (``bulk.receipts``), and the entries of workers that are lost (``worker_registry``).
 
 Every step is a committed fact or repeats harmlessly, so passes may run at once, overlap, and die anywhere. What goes
 wrong in one step stops no other; the first error is raised when the pass is over.
@@ -37,7 +37,7 @@ from ..core.queue_ops import RunTimers
 from ..core.state import State
 from ..errors import NotFound, OsqueueError, Unavailable
 from ..model.reports import ReapReport
-from ..objects import backups, segments
+from ..objects import backups, segments, worker_registry
 from ..objects.layout import read_state, root_of, unavailable
 from ..stores.base import Found, Get, List, Listed, Put
 from . import garbage_collection, orphan_ids
@@ -132,6 +132,7 @@ class Reaper(TableCompaction):
             now = yield from self.clock(shard, state)
             freed = yield from self._try(orphan_ids.sweep(self.queue, now), 0)
             yield from self._try(receipts.forget(self.queue, now), 0)
+            yield from self._try(worker_registry.forget(self.queue, now), 0)
         return total + ReapReport(saved=int(saved), collected=collected, freed=freed)
 
     # ── Steps ────────────────────────────────────────────────────────────────

@@ -13,6 +13,7 @@ from .schedules import ScheduleFlows
 
 if TYPE_CHECKING:  # loaded where they are used
     from ..model.reports import FlowUsage, QueueGroup, ReapReport
+    from ..model.worker import WorkerStatus
     from ..objects.archive import JobPager
 
 
@@ -38,6 +39,12 @@ class AdminFlows(PurgeFlows, ExplainFlows, ScheduleFlows, BatchFlows):
 
         usage = UsageFlows(self.queue, self.machine)
         return (yield from usage.groups((yield from self._settings()).shards, limit))
+
+    def workers(self) -> QueueFlow[list[WorkerStatus]]:
+        """All workers that are registered or hold leases: those that are lost first, then by name."""
+        from .workers import workers
+
+        return (yield from workers(self.queue, (yield from self._settings()).shards, self.moment))
 
     def history(self, since: datetime | float | None, until: datetime | float | None) -> JobPager:
         """Goes through the archive, page by page."""

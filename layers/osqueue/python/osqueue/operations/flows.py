@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from ..commit.effects import QueueFlow
 from .consumers import ConsumerFlows
 from .enqueue import EnqueueFlows
 from .waiting import POLL_SECONDS
 
-if TYPE_CHECKING:  # loaded where somebody listens
+if TYPE_CHECKING:  # loaded where they are used
+    from ..model.worker import WorkerEntry
     from .events import EventReader
 
 
@@ -23,3 +25,15 @@ class EmbeddedFlows(EnqueueFlows, ConsumerFlows):
         from .events import EventReader
 
         return EventReader(self, since, poll)
+
+    def put_worker(self, name: str, entry: WorkerEntry) -> QueueFlow[bool]:
+        """Say that a worker is there, under an id that it drew; False: there is no such queue yet."""
+        from .workers import put_worker
+
+        return put_worker(self, name, entry)
+
+    def delete_worker(self, name: str) -> QueueFlow[None]:
+        """Say that a worker ends."""
+        from .workers import delete_worker
+
+        return delete_worker(self, name)

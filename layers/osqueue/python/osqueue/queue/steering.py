@@ -12,6 +12,7 @@ from .options import GroupArguments, SettingArguments, pausing
 
 if TYPE_CHECKING:  # loaded where they are used
     from ..model.reports import CancelledMany, FlowUsage, QueueGroup
+    from ..model.worker import WorkerStatus
 
 
 class QueueSteering:
@@ -60,6 +61,15 @@ class QueueSteering:
         flow: QueueFlow[list[QueueGroup]] = self._steering.groups(limit)
         return flow
 
+    def _workers(self) -> QueueFlow[list[WorkerStatus]]:
+        """The workers of the queue: those that run or were lost within an hour, and who else holds leases.
+
+        A worker says once a minute that it is there; what it holds now is told by the heads. Those that are lost come
+        first, then by name. Raises Timeout, Unavailable.
+        """
+        flow: QueueFlow[list[WorkerStatus]] = self._steering.workers()
+        return flow
+
     def _cancel_many(
         self,
         kinds: Iterable[str] | None = None,
@@ -96,4 +106,5 @@ class QueueSteering:
     configure_group = FlowMethod(_configure_group)
     flow = FlowMethod(_flow)
     groups = FlowMethod(_groups)
+    workers = FlowMethod(_workers)
     cancel_many = FlowMethod(_cancel_many)

@@ -23,7 +23,8 @@ from ..commit.driver import BlockingDriver
 from ..commit.effects import QueueFlow
 from ..contract.error_codes import STATUS, TooLarge, fault_of
 from ..contract.functions import BODY_BYTES_MAX
-from ..contract.operations import ROUTES, Route, pattern
+from ..contract.operations import ROUTES
+from ..contract.route import Route, pattern
 from ..contract.schemas import Failure, Fault
 from ..errors import OsqueueError
 from ..stores.address import open_store

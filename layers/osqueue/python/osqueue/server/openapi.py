@@ -17,13 +17,15 @@ from .. import __version__, limits
 from ..contract.content import CODEC_CHARS_MAX
 from ..contract.examples import EXAMPLES, FAILURE
 from ..contract.functions import PAYLOAD_BYTES_MAX, WAIT_S_MAX
-from ..contract.operations import HISTORY_MAX, QUEUES_MAX, ROUTES, Query, Route
+from ..contract.operations import HISTORY_MAX, QUEUES_MAX, ROUTES
+from ..contract.route import Query, Route
 from ..contract.schemas import Failure
 from ..core.state import STATES
 from ..model.included import INCLUDES
 from ..model.schedule import SCHEDULE_NAME
 from ..model.settings import DEFAULTS, NESTED, SETTINGS
 from ..model.validation import QUEUE_NAME
+from ..model.worker import WORKER_ID
 
 Schema = dict[str, Any]
 
@@ -278,6 +280,10 @@ def _path_parameters(route: Route) -> list[Schema]:
     if "{schedule}" in route.path:
         name = {"type": "string", "pattern": f"^{SCHEDULE_NAME}$", "example": "nightly"}
         found.append({"name": "schedule", "in": "path", "required": True, "schema": name})
+    if "{worker}" in route.path:
+        what = "drawn at random by the worker, when it starts"
+        form = {"type": "string", "pattern": f"^{WORKER_ID}$", "example": "5f1d3c2b9a8e7f60"}
+        found.append({"name": "worker", "in": "path", "required": True, "description": what, "schema": form})
     if "{group}" in route.path:
         group: Schema = {"type": "string", "minLength": 1, "maxLength": limits.GROUP_CHARS_MAX}
         what = "percent-encoded; one with a slash is changed by the settings of its queue, in `groups`"

@@ -15,7 +15,7 @@ import msgspec
 from .. import limits
 from ..contract.content import CODEC, CODEC_CHARS_MAX
 from ..contract.error_codes import Malformed
-from ..contract.operations import Query, Route
+from ..contract.route import Query, Route
 from ..contract.schemas import NewJob
 from ..errors import NotSupported, Rejected, shown
 from ..model import validation

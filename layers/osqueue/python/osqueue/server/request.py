@@ -10,7 +10,7 @@ from msgspec import Struct
 from ..clock import Machine
 from ..commit.effects import AwaitNews, QueueFlow, Sleep, Submit
 from ..contract.functions import WAIT_S_MAX
-from ..contract.operations import Route
+from ..contract.route import Route
 from ..errors import OsqueueError, Rejected, Timeout, shown
 from ..stores.counting import CountingStore
 from .flows import DetachedSubmit

@@ -5,6 +5,7 @@
     leases    heartbeats for every job in hand, in one commit, at a third of the lease
               (both shard by shard where there are several, so that one without answers holds up no other)
     handlers  blocking ones in daemon threads, coroutines as tasks of this loop
+    registry  a word once a minute that it is there, beside all that (``registration``)
 
 The same loop serves a Queue (its calls run in threads) and an AsyncQueue (its calls are awaited).
 """
@@ -30,6 +31,7 @@ from .heartbeats import keep_leases
 from .in_hand import CONCURRENCY_MAX, HandlerCall, JobsInHand, OnHandled
 from .lines import LOOKS_PER_WAIT, ClaimLine, ClaimLines, LineClaim
 from .outcomes import Tally, log_text
+from .registration import WorkerRegistration
 from .reporter import Answered, Ended, ShardChoice, WorkerReporter, hear
 from .schedules import add_schedules
 from .signals import listening
@@ -97,6 +99,9 @@ class Worker:
             queue, self.concurrency, self._reporter, self._call, self._wake_up, self._end_hanging
         )
         self.tally = self._hand.tally
+        self._registration = WorkerRegistration(
+            queue, self._reporter.name, self.concurrency, self._hand.running, self._call
+        )
         self._lines = ClaimLines(self._handlers, queue._flows, self.poll, self._call, self._wake_up)
         self._turns: dict[ShardChoice, asyncio.Task[None]] = {}  # under way
         self._failures: dict[ShardChoice, int] = {}  # in a row
@@ -149,6 +154,7 @@ class Worker:
         leases = asyncio.create_task(keep_leases(self._hand.running, self._reporter, self._call))
         reporter = asyncio.create_task(self._report_loop())
         adding = asyncio.create_task(add_schedules(self.queue, self._call))
+        registration = asyncio.create_task(self._registration.run())
         try:
             with listening(self._on_signal) if self.signals else contextlib.nullcontext():
                 await self._until_done(reporter)
@@ -162,6 +168,7 @@ class Worker:
                 self._loop = None
             for places in self._lines.places:
                 places.forget(self._on_places)
+            self._registration.end()
             tasks = (leases, reporter, adding, *self._turns.values(), *self._lines.stop())
             for task in tasks:
                 task.cancel()
@@ -171,7 +178,11 @@ class Worker:
                 await asyncio.wait(hanging, timeout=GIVE_BACK_SECONDS_MAX)
             try:
                 await self._last_words()
+                seconds = min(GIVE_BACK_SECONDS_MAX, self._seconds_to_speak())
+                await asyncio.wait({registration}, timeout=max(0.0, seconds))
             finally:
+                registration.cancel()
+                await asyncio.gather(registration, return_exceptions=True)
                 self._hand.close()
                 self._store_threads.close()
                 if self._hand.ended:
@@ -197,6 +208,7 @@ class Worker:
 
     def _begin_to_stop(self) -> None:
         self._hand.begin_to_stop()
+        self._registration.drain()
         self._wake.set()
 
     def _wake_up(self) -> None:
@@ -226,15 +238,19 @@ class Worker:
 
     async def _last_words(self) -> None:
         """Say what the reporter could not say any more, when it was cancelled together with everything else."""
-        now = self._machine.monotonic()
-        until = (now if self._stop_at is None else self._stop_at) + GIVE_BACK_SECONDS_MAX
-        if self._hand.ended and now < until:
+        seconds = self._seconds_to_speak()
+        if self._hand.ended and seconds > 0:
             ended, self._hand.ended = self._hand.ended, []
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(until - now):
+                async with asyncio.timeout(seconds):
                     await self._turn(None, ended, [], alone=False)
         if self._awaits:  # then this loop tells the slow sinks, and may end with its worker
             await self.queue._event_queue.told(GIVE_BACK_SECONDS_MAX)
+
+    def _seconds_to_speak(self) -> float:
+        """How long the queue may still take to hear something, now that all is over."""
+        now = self._machine.monotonic()
+        return (now if self._stop_at is None else self._stop_at) + GIVE_BACK_SECONDS_MAX - now
 
     def _seconds_to(self, moment: float | None, more: float = 0.0) -> float:
         longest = 1.0  # a stop may come meanwhile, and set another moment

@@ -23,7 +23,7 @@ from ...errors import OsqueueError, Unavailable
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-    from ...contract.operations import Route
+    from ...contract.route import Route
 
 CALLS_AT_ONCE_MAX = 32  # of the coroutines that share a transport
 CONNECT_SECONDS_MAX = 5.0  # until a connection stands
