@@ -20,7 +20,7 @@ function colour(name: string): string {
 const two = (n: number): string => String(n).padStart(2, "0");
 const clock = (at: number, seconds: boolean): string => {
   const date = new Date(at * 1000);
-  return `${two(date.getHours())}:${two(date.getMinutes())}${seconds ? `:${two(date.getSeconds())}` : ""}`;
+  return `${two(date.getUTCHours())}:${two(date.getUTCMinutes())}${seconds ? `:${two(date.getUTCSeconds())}` : ""}`;
 };
 
 export function Chart({

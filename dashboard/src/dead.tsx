@@ -142,7 +142,7 @@ export function Dead({ queue }: { queue: string }): JSX.Element {
           )}
         </div>
       </div>
-      <ul class="deaths">
+      <ul class="cards">
         {groups.map((each) => (
           <Death
             key={each.fingerprint}

@@ -65,3 +65,39 @@ export const plural = (n: number, one: string, many = `${one}s`): string => `${c
 /** The p-th of values that are in order. */
 export const percentile = (ordered: number[], p: number): number | null =>
   ordered.length ? (ordered[Math.min(ordered.length - 1, Math.floor(ordered.length * p))] ?? null) : null;
+
+const LENGTHS: [number, string][] = [
+  [86_400, "d"],
+  [3_600, "h"],
+  [60, "min"],
+  [1, "s"],
+  [0.001, "ms"],
+];
+
+/** Seconds as one writes them: 14 d, 90 s. What this says, `secondsOf` reads. */
+export function exact(seconds: number): string {
+  if (seconds === 0) return "0";
+  const [size, unit] = LENGTHS.find(([each]) => Number.isInteger(Number((seconds / each).toFixed(6)))) ?? [1, "s"];
+  return `${Number((seconds / size).toFixed(6))} ${unit}`;
+}
+
+/** The inverse; null where it is no length of time. */
+export function secondsOf(text: string): number | null {
+  const found = /^(-?[\d.]+)\s*(ms|s|min|m|h|d)?$/.exec(text.trim());
+  const size = LENGTHS.find(([, unit]) => unit === (found?.[2] === "m" ? "min" : (found?.[2] ?? "s")))?.[0];
+  const n = Number(found?.[1]);
+  return !found || size === undefined || Number.isNaN(n) ? null : Number((n * size).toFixed(6));
+}
+
+/** Starts in a time: 600/min, 5/90 s. What this says, `startsOf` reads. */
+export function starts([n, period]: [number, number]): string {
+  const unit = LENGTHS.find(([size]) => size === period)?.[1];
+  return `${n}/${unit ?? exact(period)}`;
+}
+
+/** The inverse; null where it is no rate. */
+export function startsOf(text: string): [number, number] | null {
+  const [n = "", period = ""] = text.split("/", 2).map((each) => each.trim());
+  const seconds = secondsOf(/^\d/.test(period) ? period : `1${period}`);
+  return /^\d+$/.test(n) && period && seconds ? [Number(n), seconds] : null;
+}

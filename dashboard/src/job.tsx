@@ -3,7 +3,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { call, jobPath, queuePath } from "./api";
-import { ago, bytes, duration, moment, plural, unix } from "./format";
+import { bytes, duration, moment, plural, unix } from "./format";
 import { linkTo, useAsked, useClock, useLive } from "./live";
 import type { Job, Story } from "./types";
 import { Ago, done, Empty, Section, StateMark, Trouble, useQuestion } from "./ui";
@@ -115,25 +115,32 @@ export function JobPage({ queue, id }: { queue: string; id: string }): JSX.Eleme
         </div>
       </header>
       {asked.error && <Trouble text={asked.error.message} />}
-      <p class="now">
-        <b>Now:</b> {story.now} <b>Next:</b> {story.next}
-      </p>
+      <dl class="now">
+        <dt>Now</dt>
+        <dd>{story.now}</dd>
+        <dt>Next</dt>
+        <dd>{story.next}</dd>
+      </dl>
       <Timeline job={job} />
-      <div class="columns">
-        <Section title="Why" name="wide">
-          <ol class="story">
-            {story.steps.map((step, at) => (
-              <li key={at}>
-                <time dateTime={step.at} title={moment(step.at)}>
-                  {moment(step.at).replace(" UTC", "")}
-                </time>
-                <span class="break">{step.what}</span>
-              </li>
-            ))}
-          </ol>
-        </Section>
-        <Facts queue={queue} job={job} />
-        <Contents queue={queue} job={job} />
+      <div class="halves">
+        <div>
+          <Section title="Why">
+            <ol class="story">
+              {story.steps.map((step, at) => (
+                <li key={at}>
+                  <time dateTime={step.at} title={moment(step.at)}>
+                    {moment(step.at).replace(" UTC", "")}
+                  </time>
+                  <span class="break">{step.what}</span>
+                </li>
+              ))}
+            </ol>
+          </Section>
+          <Contents queue={queue} job={job} />
+        </div>
+        <div>
+          <Facts queue={queue} job={job} />
+        </div>
       </div>
       {dialog}
     </article>
@@ -146,24 +153,29 @@ interface Span {
   from: number;
   to: number;
   text: string;
+  short: string; // where there is room for it
 }
+
+const LABELLED = 0.09; // of the whole: what is shorter has no room for words
 
 export function spansOf(job: Job, now: number): Span[] {
   const spans: Span[] = [];
   let at = unix(job.enqueued_at);
+  const add = (kind: string, to: number, word: string, who = ""): void => {
+    const text = `${word} ${duration(to - at)}`;
+    if (to > at || kind !== "wait") spans.push({ kind, from: at, to: Math.max(to, at), text: who ? `${who}: ${text}` : text, short: text });
+    at = Math.max(to, at);
+  };
   for (const each of job.attempts) {
-    const began = unix(each.started_at);
-    const ended = unix(each.ended_at);
-    if (began > at) spans.push({ kind: "wait", from: at, to: began, text: `waited ${duration(began - at)}` });
-    spans.push({ kind: each.outcome, from: began, to: ended, text: `${each.worker}: ${each.outcome} after ${duration(ended - began)}` });
-    at = ended;
+    add("wait", unix(each.started_at), "waited");
+    add(each.outcome, unix(each.ended_at), `${each.outcome} after`, each.worker);
   }
   if (job.state === "processing" && job.started_at) {
-    const began = unix(job.started_at);
-    if (began > at) spans.push({ kind: "wait", from: at, to: began, text: `waited ${duration(began - at)}` });
-    spans.push({ kind: "running", from: began, to: Math.max(now, began), text: `${job.worker}: runs for ${duration(now - began)}` });
+    add("wait", unix(job.started_at), "waited");
+    add("running", now, "runs for", job.worker ?? "");
   } else if (!OVER.includes(job.state)) {
-    spans.push({ kind: "wait", from: at, to: Math.max(now, at), text: `waits for ${duration(now - at)}` });
+    add("wait", now, "waits for");
+    if (job.due_at && unix(job.due_at) > now) add("ahead", unix(job.due_at), "due in");
   }
   return spans;
 }
@@ -173,39 +185,46 @@ function Timeline({ job }: { job: Job }): JSX.Element {
   const spans = spansOf(job, now);
   if (spans.length === 0) return <Empty>Nothing is known of its attempts.</Empty>;
   const from = spans[0]!.from;
-  const to = Math.max(spans.at(-1)!.to, from + 0.001);
+  const last = spans.at(-1)!;
+  const whole = Math.max(last.to - from, 0.001);
   const missed = job.run - job.attempts.length - (job.state === "processing" ? 1 : 0);
+  const over = OVER.includes(job.state);
   return (
     <figure class="timeline">
       <figcaption>
         <span class="title">Timeline</span>
         <span class="dim">
-          {duration(to - from)} since it was enqueued
+          {over ? `${duration(last.to - from)} from its enqueue to its end` : `enqueued ${duration(now - from)} ago`}
           {missed > 0 ? `; ${plural(missed, "earlier run")} not shown` : ""}
         </span>
       </figcaption>
       <ol>
-        {spans.map((each, at) => (
-          // what is short is seen, too
-          <li key={at} class={each.kind} style={{ flexGrow: Math.max((each.to - each.from) / (to - from), 0.012) }} title={each.text}>
-            <span class="hidden">{each.text}</span>
-          </li>
-        ))}
+        {spans.map((each, at) => {
+          const share = (each.to - each.from) / whole;
+          return (
+            // what is short is seen, too
+            <li key={at} class={each.kind} style={{ flexGrow: Math.max(share, 0.012) }} title={each.text}>
+              <span class={share < LABELLED ? "hidden" : ""}>{share < LABELLED ? each.text : each.short}</span>
+            </li>
+          );
+        })}
       </ol>
       <div class="ends">
         <span>{moment(from)}</span>
-        <span>{OVER.includes(job.state) ? moment(to) : "now"}</span>
+        <span>{over || last.kind === "ahead" ? moment(last.to) : "now"}</span>
       </div>
     </figure>
   );
 }
 
 function Facts({ queue, job }: { queue: string; job: Job }): JSX.Element {
+  const like = (name: string, value: string): string => `${linkTo(queue, "jobs")}?${name}=${encodeURIComponent(value)}`;
   const facts: [string, JSX.Element | string | number | null | undefined][] = [
     ["Job id", <span class="mono break">{job.job_id}</span>],
     ["Client’s id", job.id ? <span class="mono break">{job.id}</span> : null],
-    ["Kind", job.kind],
-    ["Group", job.group],
+    ["Kind", job.kind ? <a href={like("kind", job.kind)}>{job.kind}</a> : null],
+    ["Group", job.group ? <a href={like("group", job.group)}>{job.group}</a> : null],
+    ["Batch", job.batch ? <a class="mono" href={like("batch", job.batch)}>{job.batch}</a> : null],
     ["Priority", job.priority],
     ["Attempt", `${job.attempt}${job.max_attempts ? ` of ${job.max_attempts}` : ""}`],
     ["Enqueued", <Ago at={job.enqueued_at} />],
@@ -218,8 +237,8 @@ function Facts({ queue, job }: { queue: string; job: Job }): JSX.Element {
     ["Payload", bytes(job.payload_bytes)],
     ["Parent", job.parent ? <a class="mono break" href={linkTo(queue, "job", job.parent)}>{job.parent}</a> : null],
     ["Replaced by", job.replaced_by ? <a class="mono break" href={linkTo(queue, "job", job.replaced_by)}>{job.replaced_by}</a> : null],
-    ...Object.entries(job.headers ?? {}).map(([name, value]): [string, JSX.Element] => [name, <span class="mono break">{value}</span>]),
   ];
+  const headers = Object.entries(job.headers ?? {});
   return (
     <Section title="Facts">
       <dl class="facts">
@@ -243,6 +262,24 @@ function Facts({ queue, job }: { queue: string; job: Job }): JSX.Element {
           />
         ) : null}
       </dl>
+      {headers.length > 0 && (
+        <>
+          <h3>Headers</h3>
+          <dl class="facts">
+            {headers.map(([name, value]) => (
+              <FactRow
+                key={name}
+                name={name}
+                value={
+                  <a class="mono" href={like("header", `${name}=${value}`)}>
+                    {value || "“”"}
+                  </a>
+                }
+              />
+            ))}
+          </dl>
+        </>
+      )}
     </Section>
   );
 }
@@ -273,29 +310,65 @@ function Contents({ queue, job }: { queue: string; job: Job }): JSX.Element {
         ["Result", found.result],
         ["Traceback", found.traceback],
         ...Object.entries(found.encoded ?? {}).map(([name, each]): [string, unknown] => [`${name}, as ${each.codec}`, each.data]),
-        ...Object.entries(found.left_out ?? {}).map(([name, why]): [string, unknown] => [`No ${name}`, why]),
       ]
     : [];
+  const missing = Object.entries(found?.left_out ?? {});
   const there = parts.filter(([, value]) => value !== undefined && value !== null);
   return (
-    <Section title="Contents" name="wide" aside={ago(job.enqueued_at) && bytes(job.payload_bytes)}>
+    <Section title="Contents" aside={bytes(job.payload_bytes)}>
       {error && <Trouble text={error} />}
       {!found ? (
         <button type="button" onClick={() => void show()}>
           Show payload and result
         </button>
-      ) : there.length === 0 ? (
+      ) : there.length + missing.length === 0 ? (
         <Empty>It has no payload, and no result.</Empty>
       ) : (
-        there.map(([name, value]) => (
-          <div key={name} class="content">
-            <h3>{name}</h3>
-            <pre tabIndex={0} aria-label={name}>
-              <code>{typeof value === "string" ? value : JSON.stringify(value, null, 2)}</code>
-            </pre>
-          </div>
-        ))
+        <>
+          {there.map(([name, value]) => (
+            <Content key={name} name={name} value={value} />
+          ))}
+          {missing.map(([name, why]) => (
+            <p key={name} class="content dim">
+              No {name}: {why}
+            </p>
+          ))}
+        </>
       )}
     </Section>
   );
+}
+
+function Content({ name, value }: { name: string; value: unknown }): JSX.Element {
+  const json = typeof value !== "string";
+  const text = json ? JSON.stringify(value, null, 2) : value;
+  return (
+    <div class="content">
+      <header>
+        <h3>{name}</h3>
+        <button type="button" class="quiet dim" onClick={() => void done(navigator.clipboard.writeText(text), `${name} copied.`)}>
+          Copy
+        </button>
+      </header>
+      <pre tabIndex={0} aria-label={name}>
+        <code>{json && text.length < COLOURED_MAX ? coloured(text) : text}</code>
+      </pre>
+    </div>
+  );
+}
+
+const COLOURED_MAX = 50_000;
+const TOKENS = /("(?:\\.|[^"\\])*")(\s*:)?|-?\d[\d.eE+-]*|\b(?:true|false|null)\b/g;
+
+/** JSON with its names and values in colours of their own. */
+function coloured(text: string): (JSX.Element | string)[] {
+  const found: (JSX.Element | string)[] = [];
+  let at = 0;
+  for (const each of text.matchAll(TOKENS)) {
+    const [whole, quoted, colon] = each;
+    const token = quoted ?? whole;
+    found.push(text.slice(at, each.index), <span class={colon ? "name" : quoted ? "text" : "value"}>{token}</span>);
+    at = each.index + token.length;
+  }
+  return [...found, text.slice(at)];
 }

@@ -1,96 +1,126 @@
 // The jobs of a queue, page by page, with filters.
 
 import type { JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { call, queuePath } from "./api";
-import { duration, plural } from "./format";
+import { cancelMany } from "./cancel";
+import { count, duration, plural, short } from "./format";
 import { linkTo, useAsked, useLive, type Place } from "./live";
 import type { Job } from "./types";
-import { Ago, Empty, StateMark, stateWord, Trouble } from "./ui";
+import { Ago, Bar, Empty, showCurrent, StateMark, stateWord, Trouble, useQuestion } from "./ui";
 
 const PAGE = 50;
-const AGAIN_MS = 20_000; // the first page, times the shards
-const STATES = ["processing", "queued", "failing", "scheduled", "completed", "cancelled", "failed"];
-const FIELDS = ["state", "kind", "id", "worker", "older_than"] as const;
+const AGAIN_MS = 20_000; // the first page, times the shards, and longer the further it has to look
+const CHEAP = 2_000; // jobs that cost few requests to look at
+const STATES = ["processing", "queued", "failing", "scheduled", "failed", "completed", "cancelled"];
+const FIELDS = ["state", "kind", "group", "header", "id", "worker", "older_than", "batch"] as const;
+const COUNTED = ["processing", "queued", "failing", "scheduled", "failed"] as const;
+const OF_MANY = ["kind", "group", "batch", "older_than"]; // by which many jobs are cancelled at once
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
-type Filter = Record<(typeof FIELDS)[number] | "has", string>;
+type Name = (typeof FIELDS)[number];
+type Filter = Record<Name, string>;
 
 interface Page {
   jobs: Job[];
   cursor?: string | null;
+  looked_at: number;
 }
 
-const filterOf = (query: URLSearchParams): Filter => {
-  const found = { has: query.get("has") ?? "" } as Filter;
-  for (const name of FIELDS) found[name] = query.get(name) ?? "";
-  return found;
-};
-
-/** What the API has no filter for is looked for in the jobs that were loaded: groups, headers, any id. */
-function matches(job: Job, text: string): boolean {
-  const wanted = text.toLowerCase();
-  const words = [job.job_id, job.id, job.group, job.kind, job.error, ...Object.entries(job.headers ?? {}).map(([name, value]) => `${name}=${value}`)];
-  return words.some((each) => each?.toLowerCase().includes(wanted));
-}
+const filterOf = (query: URLSearchParams): Filter =>
+  Object.fromEntries(FIELDS.map((name) => [name, query.get(name) ?? ""])) as Filter;
 
 export function Jobs({ queue, place }: { queue: string; place: Place }): JSX.Element {
   const live = useLive();
+  const row = live.rows.get(queue);
   const filter = filterOf(place.query);
-  const key = JSON.stringify([queue, FIELDS.map((name) => filter[name])]);
+  const key = JSON.stringify([queue, filter]);
   const [older, setOlder] = useState<{ key: string; pages: Page[] }>({ key, pages: [] });
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState("");
-  const ask = (cursor?: string): Promise<Page> =>
-    call<Page>("GET", queuePath(queue, "/jobs"), {
-      query: { ...Object.fromEntries(FIELDS.map((name) => [name, filter[name]])), limit: PAGE, cursor },
-    });
-  const shards = live.rows.get(queue)?.shards ?? 1;
+  const [first, setFirst] = useState(0); // jobs that the first page looked at
+  const stopping = useRef(false);
+  const states = useRef<HTMLElement>(null);
+  useEffect(() => showCurrent(states.current), [filter.state]);
+  const [dialog, askFirst] = useQuestion();
+  const ask = (cursor?: string | null): Promise<Page> =>
+    call<Page>("GET", queuePath(queue, "/jobs"), { query: { ...filter, limit: PAGE, cursor } });
   const pages = older.key === key ? older.pages : [];
-  const commits = live.rows.get(queue)?.commits ?? 0;
-  const asked = useAsked(() => ask(), key, pages.length ? 0 : AGAIN_MS * shards, commits);
-  useEffect(() => setError(""), [key]);
+  const asked = useAsked(
+    async () => {
+      const page = await ask();
+      setFirst(page.looked_at);
+      return page;
+    },
+    key,
+    pages.length ? 0 : AGAIN_MS * (row?.shards ?? 1) * Math.max(1, Math.ceil(first / CHEAP)),
+    row?.commits ?? 0,
+  );
+  useEffect(() => {
+    setError("");
+    return () => {
+      stopping.current = true; // nobody waits for it any more
+    };
+  }, [key]);
 
-  const set = (name: string, value: string): void => {
+  const at = (name: string, value: string): string => {
     const query = new URLSearchParams(place.query);
     if (value) query.set(name, value);
     else query.delete(name);
     const text = query.toString();
-    location.replace(`${linkTo(queue, "jobs")}${text ? `?${text}` : ""}`);
+    return `${linkTo(queue, "jobs")}${text ? `?${text}` : ""}`;
+  };
+  const set = (name: string, value: string): void => {
+    if (name === "id" && UUID.test(value)) location.hash = linkTo(queue, "job", value);
+    else location.replace(at(name, value));
   };
   const all = [...(asked.value ? [asked.value] : []), ...pages];
   const cursor = all.at(-1)?.cursor;
+  const picky = FIELDS.some((name) => name !== "state" && filter[name]);
+
+  /** The next page; where few jobs match, further ones until a page is full, or somebody stops it. */
   const more = async (): Promise<void> => {
     setBusy(true);
     setError("");
+    stopping.current = false;
+    const added = [...pages];
+    let found = 0;
     try {
-      const page = await ask(cursor ?? undefined);
-      setOlder({ key, pages: [...pages, page] });
+      for (let next = cursor; next && found < PAGE && !stopping.current; found += added.at(-1)!.jobs.length) {
+        const page = await ask(next);
+        added.push(page);
+        next = page.cursor;
+        setOlder({ key, pages: [...added] });
+      }
     } catch (failure) {
       setError(failure instanceof Error ? failure.message : String(failure));
     }
     setBusy(false);
   };
   const seen = new Set<string>();
-  const loaded = all.flatMap((page) => page.jobs).filter((job) => !seen.has(job.job_id) && seen.add(job.job_id));
-  const jobs = filter.has ? loaded.filter((job) => matches(job, filter.has)) : loaded;
+  const jobs = all.flatMap((page) => page.jobs).filter((job) => !seen.has(job.job_id) && seen.add(job.job_id));
+  const looked = all.reduce((n, page) => n + page.looked_at, 0);
+  const counts = Object.fromEntries(COUNTED.map((name) => [name, row?.[name] ?? 0]));
+  const there = filter.state ? counts[filter.state] : COUNTED.reduce((n, name) => n + (counts[name] ?? 0), 0);
+  const far = `${count(looked)} of ${there && there > looked ? `about ${count(there)}` : "the"} jobs`;
   const kinds = Object.keys(live.detail?.queue === queue ? (live.detail.flow?.kinds ?? {}) : {}).filter(Boolean);
+  const many = OF_MANY.some((name) => filter[name as Name]) && FIELDS.every((name) => !filter[name] || OF_MANY.includes(name));
   return (
     <>
+      <nav class="states" aria-label="States" ref={states}>
+        {["", ...STATES].map((name) => (
+          <a key={name} href={at("state", name)} class={name || "any"} aria-current={filter.state === name ? "page" : undefined}>
+            {name ? stateWord(name) : "all"}
+            {counts[name] ? <b>{short(counts[name])}</b> : null}
+          </a>
+        ))}
+      </nav>
       <form class="filters" role="search" aria-label="Filter jobs" onSubmit={(event) => event.preventDefault()}>
-        <label>
-          State
-          <select value={filter.state} onChange={(event) => set("state", event.currentTarget.value)}>
-            <option value="">any</option>
-            {STATES.map((name) => (
-              <option key={name} value={name}>
-                {stateWord(name)}
-              </option>
-            ))}
-          </select>
-        </label>
-        <Field name="kind" text="Kind" value={filter.kind} set={set} options={kinds} />
-        <Field name="id" text="Client’s id" value={filter.id} set={set} />
-        <Field name="worker" text="Worker" value={filter.worker} set={set} />
+        <Filtered name="kind" text="Kind" value={filter.kind} set={set} options={kinds} />
+        <Filtered name="group" text="Group" value={filter.group} set={set} />
+        <Filtered name="header" text="Header" value={filter.header} set={set} hint="tenant=acme" />
+        <Filtered name="id" text="Id" value={filter.id} set={set} hint="yours, or a job id" />
+        <Filtered name="worker" text="Worker" value={filter.worker} set={set} />
         <label>
           Enqueued
           <select value={filter.older_than} onChange={(event) => set("older_than", event.currentTarget.value)}>
@@ -102,57 +132,97 @@ export function Jobs({ queue, place }: { queue: string; place: Place }): JSX.Ele
             ))}
           </select>
         </label>
-        <Field name="has" text="Group, header, text" value={filter.has} set={set} />
+        {filter.batch && <Filtered name="batch" text="Batch" value={filter.batch} set={set} />}
       </form>
+      {picky && (
+        <div class="chosen">
+          <a href={`${linkTo(queue, "jobs")}${filter.state ? `?state=${filter.state}` : ""}`}>Show all jobs again</a>
+          {many && live.may("cancel_many") && (
+            <button
+              type="button"
+              class="small danger"
+              onClick={() =>
+                void cancelMany(
+                  queue,
+                  {
+                    ...(filter.kind ? { kinds: [filter.kind] } : {}),
+                    ...(filter.group ? { group: filter.group } : {}),
+                    ...(filter.batch ? { batch: filter.batch } : {}),
+                    ...(filter.older_than ? { older_than: Number(filter.older_than) } : {}),
+                  },
+                  `${queue} like these`,
+                  askFirst,
+                ).then(asked.again)
+              }
+            >
+              Cancel all like these…
+            </button>
+          )}
+        </div>
+      )}
       {asked.error && <Trouble text={asked.error.message} />}
       {asked.value === null && !asked.error ? (
         <p class="empty">Reading…</p>
       ) : jobs.length === 0 ? (
-        <Empty>
-          {filter.has && loaded.length
-            ? `None of the ${plural(loaded.length, "job")} loaded so far matches.`
-            : cursor
-              ? "None on this page; there are more."
-              : "No jobs like that."}
-        </Empty>
+        <Empty>{cursor ? "None found so far." : "No jobs like that."}</Empty>
       ) : (
         <JobTable queue={queue} jobs={jobs} />
       )}
       {error && <Trouble text={error} />}
       {cursor && (
         <div class="more">
-          <button type="button" disabled={busy} onClick={() => void more()}>
-            {busy ? "Reading…" : "More jobs"}
-          </button>
-          <span class="dim">{plural(loaded.length, "job")} loaded</span>
+          {busy && picky ? (
+            <button
+              type="button"
+              onClick={() => {
+                stopping.current = true;
+              }}
+            >
+              Stop
+            </button>
+          ) : (
+            <button type="button" disabled={busy} onClick={() => void more()}>
+              {busy ? "Reading…" : picky ? "Look further" : "More jobs"}
+            </button>
+          )}
+          <span class="dim" role="status">
+            {picky ? `${plural(jobs.length, "job")} found; looked at ${far}` : `${plural(jobs.length, "job")} loaded`}
+          </span>
         </div>
       )}
+      {dialog}
     </>
   );
 }
 
-function Field({
+function Filtered({
   name,
   text,
   value,
   set,
+  hint,
   options,
 }: {
-  name: string;
+  name: Name;
   text: string;
   value: string;
   set: (name: string, value: string) => void;
+  hint?: string;
   options?: string[];
 }): JSX.Element {
+  const [typed, type] = useState(value); // whatever is told meanwhile
+  useEffect(() => type(value), [value]);
   return (
-    <label>
+    <label class={value ? "on" : ""}>
       {text}
       <input
         type="text"
-        value={value}
+        value={typed}
+        placeholder={hint ?? ""}
         list={options?.length ? `options-${name}` : undefined}
         autocomplete="off"
         spellcheck={false}
+        onInput={(event) => type(event.currentTarget.value)}
         onChange={(event) => set(name, event.currentTarget.value.trim())}
       />
       {options?.length ? (
@@ -168,12 +238,12 @@ function Field({
 
 export function JobTable({ queue, jobs }: { queue: string; jobs: Job[] }): JSX.Element {
   return (
-    <table class="jobs">
+    <table class="jobs stack">
       <thead>
         <tr>
           <th>Job</th>
           <th>State</th>
-          <th>Kind</th>
+          <th>Kind and group</th>
           <th class="number">Attempt</th>
           <th class="number">Enqueued</th>
           <th>Now</th>
@@ -192,10 +262,10 @@ export function JobTable({ queue, jobs }: { queue: string; jobs: Job[] }): JSX.E
             </td>
             <td class="break">
               {job.kind || <span class="dim">–</span>}
-              {job.group && <span class="under break">{job.group}</span>}
+              {job.group && <span class="dim"> {job.group}</span>}
             </td>
             <td class="number" data-name="attempt">
-              {job.attempt}
+              {job.attempt || <span class="dim">0</span>}
               {job.max_attempts ? <span class="dim"> of {job.max_attempts}</span> : null}
             </td>
             <td class="number" data-name="enqueued">
@@ -216,14 +286,23 @@ function Doing({ job }: { job: Job }): JSX.Element {
     return (
       <>
         {job.worker}, since <Ago at={job.started_at} />
-        {job.progress != null && ` · ${Math.round(job.progress * 100)}%`}
-        {job.note && <span class="under break">{job.note}</span>}
+        {job.cancel_requested && <span class="mark failing">asked to stop</span>}
+        {job.progress != null && (
+          <span class="progress">
+            <Bar used={Math.round(job.progress * 100)} of={100} label="Progress" endless />
+            <span class="dim break">
+              {Math.round(job.progress * 100)}% {job.note}
+            </span>
+          </span>
+        )}
+        {job.progress == null && job.note && <span class="under break">{job.note}</span>}
       </>
     );
   }
   if ((job.state === "failing" || job.state === "scheduled") && job.due_at) {
     return (
       <>
+        {job.state === "failing" ? "again " : "due "}
         <Ago at={job.due_at} />
         {job.error && <span class="under break">{job.error}</span>}
       </>
@@ -232,7 +311,7 @@ function Doing({ job }: { job: Job }): JSX.Element {
   if (job.finished_at) {
     return (
       <>
-        <Ago at={job.finished_at} />
+        {stateWord(job.state)} <Ago at={job.finished_at} />
         {job.error && job.state !== "completed" && <span class="under break">{job.error}</span>}
       </>
     );

@@ -5,7 +5,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { token } from "./api";
 import { dollars, rate } from "./format";
 import { linkTo, state, useClock, useLive, usePlace } from "./live";
-import { QueuePage } from "./queue";
+import { QueuePage, TABS } from "./queue";
 import { Queues } from "./queues";
 import { Toasts, Trouble } from "./ui";
 import "uplot/dist/uPlot.min.css";
@@ -16,11 +16,10 @@ const KEYS: [string, string][] = [
   ["j, k", "next line, line before"],
   ["Enter", "open it"],
   ["g", "all queues"],
-  ["1 … 5", "the tabs of a queue"],
+  [`1 … ${TABS.length}`, "the tabs of a queue"],
   ["Esc", "leave a field or a dialog; up"],
   ["?", "these keys"],
 ];
-const TABS = ["", "jobs", "dead", "schedules", "settings"];
 
 function Page(): JSX.Element {
   const live = useLive();
@@ -119,6 +118,7 @@ function Page(): JSX.Element {
             </button>
           </span>
         )}
+        <span>times are UTC</span>
         <span>{live.me && `osqueue ${live.me.version}`}</span>
         <button type="button" class="quiet" onClick={() => setHelp(true)}>
           Keys <kbd aria-hidden="true">?</kbd>
@@ -248,7 +248,7 @@ function keys(event: KeyboardEvent, queue: string | null, field: HTMLInputElemen
     return;
   }
   const move = (step: number): void => {
-    const rows = [...document.querySelectorAll<HTMLElement>("a.row, .death .quiet")];
+    const rows = [...document.querySelectorAll<HTMLElement>("a.row, .death .quiet, .more button")];
     const now = rows.indexOf(document.activeElement as HTMLElement);
     rows[Math.max(0, Math.min(rows.length - 1, now < 0 ? 0 : now + step))]?.focus();
   };
@@ -274,9 +274,9 @@ function keys(event: KeyboardEvent, queue: string | null, field: HTMLInputElemen
       else location.hash = "#/";
       break;
     default: {
-      const tab = TABS[Number(event.key) - 1];
+      const tab = TABS[Number(event.key) - 1]?.[0];
       if (!queue || tab === undefined) return;
-      location.hash = linkTo(queue, tab);
+      location.hash = linkTo(queue, tab === "now" ? "" : tab);
     }
   }
   event.preventDefault();

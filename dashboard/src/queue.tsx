@@ -1,28 +1,35 @@
 // One queue: how it goes, and its tabs.
 
 import type { JSX } from "preact";
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import { call, queuePath } from "./api";
+import { Batches } from "./batches";
+import { cancelMany } from "./cancel";
 import { Chart } from "./chart";
 import { Dead } from "./dead";
 import { count, duration, percentile, plural, rate, short, unix } from "./format";
+import { Groups, HeldGroups } from "./groups";
 import { JobPage } from "./job";
 import { Jobs } from "./jobs";
+import { Kinds } from "./kinds";
 import { linkTo, state, useAsked, useClock, useLive, type Place } from "./live";
 import { oldest, waiting, worries } from "./queues";
 import { Schedules } from "./schedules";
 import { Settings } from "./settings";
-import type { Detail, Job, LimitUse, Sample } from "./types";
-import { Ago, Bar, done, Empty, Figure, Section, useQuestion, type Question } from "./ui";
+import type { Detail, Job, Sample } from "./types";
+import { Ago, done, Empty, Figure, Section, showCurrent, useQuestion } from "./ui";
 
 const RECENT_S = 3_600;
 const RECENT_JOBS = 1_000;
 const RECENT_MS = 300_000; // between two looks into the archive
 
-const TABS: [string, string][] = [
+/** The pages of a queue, by their names in the address. */
+export const TABS: [string, string][] = [
   ["now", "Now"],
   ["jobs", "Jobs"],
   ["dead", "Dead letters"],
+  ["batches", "Batches"],
+  ["groups", "Groups"],
   ["schedules", "Schedules"],
   ["settings", "Settings"],
 ];
@@ -40,6 +47,8 @@ export function QueuePage({ queue, place }: { queue: string; place: Place }): JS
     void done(state.change(queue, wish), said);
   };
   const tab = place.job ? "jobs" : place.tab;
+  const tabs = useRef<HTMLElement>(null);
+  useEffect(() => showCurrent(tabs.current), [tab]);
   return (
     <main>
       <header class="queue">
@@ -59,13 +68,13 @@ export function QueuePage({ queue, place }: { queue: string; place: Place }): JS
               </button>
             ))}
           {live.may("cancel_many") && (
-            <button type="button" onClick={() => void cancelAll(queue, ask)}>
-              Cancel waiting…
+            <button type="button" onClick={() => void cancelMany(queue, {}, queue, ask)}>
+              Cancel all…
             </button>
           )}
         </div>
       </header>
-      <nav class="tabs" aria-label={`Pages of ${queue}`}>
+      <nav class="tabs" aria-label={`Pages of ${queue}`} ref={tabs}>
         {TABS.map(([name, text]) => (
           <a key={name} href={linkTo(queue, name === "now" ? "" : name)} aria-current={tab === name ? "page" : undefined}>
             {text}
@@ -81,6 +90,10 @@ export function QueuePage({ queue, place }: { queue: string; place: Place }): JS
         <Jobs queue={queue} place={place} />
       ) : tab === "dead" ? (
         <Dead queue={queue} />
+      ) : tab === "batches" ? (
+        <Batches queue={queue} />
+      ) : tab === "groups" ? (
+        <Groups queue={queue} detail={detail} />
       ) : tab === "schedules" ? (
         <Schedules queue={queue} detail={detail} />
       ) : tab === "settings" ? (
@@ -91,44 +104,6 @@ export function QueuePage({ queue, place }: { queue: string; place: Place }): JS
       {dialog}
     </main>
   );
-}
-
-async function cancelAll(queue: string, ask: (question: Question) => void): Promise<void> {
-  interface Cancelled {
-    cancelled: number;
-    asked: number;
-    waiting: number;
-  }
-  const run = (dry: boolean): Promise<Cancelled> =>
-    call("POST", queuePath(queue, "/cancel"), { body: { dry_run: dry, enqueued_before: until } });
-  const until = Date.now() / 1000;
-  try {
-    const found = await run(true);
-    const jobs = found.cancelled + found.waiting;
-    if (jobs + found.asked === 0) {
-      state.toast(`Nothing waits in ${queue}, and nothing runs.`);
-      return;
-    }
-    ask({
-      title: `Cancel what waits in ${queue}?`,
-      text: (
-        <p>
-          {found.waiting ? "Up to " : ""}
-          {plural(jobs, "job")} will be cancelled for good
-          {found.asked ? `, and the workers of ${plural(found.asked, "running job")} are asked to stop` : ""}. Jobs that
-          are enqueued from now on stay.
-        </p>
-      ),
-      verb: `Cancel ${plural(jobs + found.asked, "job")}`,
-      danger: true,
-      act: async () => {
-        const did = await run(false);
-        return `${plural(did.cancelled + did.waiting, "job")} cancelled, ${count(did.asked)} asked to stop.`;
-      },
-    });
-  } catch (error) {
-    state.toast(error instanceof Error ? error.message : String(error), true);
-  }
 }
 
 // ── Now ──────────────────────────────────────────────────────────────────────
@@ -158,7 +133,9 @@ function Now({ queue, detail }: { queue: string; detail: Detail | null }): JSX.E
       {said.length > 0 && (
         <ul class="worries" aria-label="What needs attention">
           {said.map((each) => (
-            <li key={each}>{each}</li>
+            <li key={each.text} class={each.grave ? "grave" : ""}>
+              {each.text}
+            </li>
           ))}
         </ul>
       )}
@@ -170,8 +147,12 @@ function Now({ queue, detail }: { queue: string; detail: Detail | null }): JSX.E
         />
         <Figure name="Oldest" value={duration(oldest(row, now))} />
         <Figure name="Running" value={short(row.processing)} note={row.max_running ? `of ${short(row.max_running)}` : null} />
-        <Figure name="In" value={rate(row.rates?.in)} />
-        <Figure name="Completed" value={rate(row.rates?.out)} />
+        <Figure name="Completed" value={rate(row.rates?.out)} note={row.rates ? `${rate(row.rates.in)} in` : null} />
+        <Figure
+          name="Failing"
+          value={rate(row.rates?.troubled)}
+          note={row.failing ? `${short(row.failing)} to be retried` : null}
+        />
         <Figure name="Dead letters" value={short(dead)} bad={dead > 0} />
       </dl>
       <div class="charts">
@@ -195,12 +176,16 @@ function Now({ queue, detail }: { queue: string; detail: Detail | null }): JSX.E
           format={(n) => short(Math.round(n))}
         />
       </div>
-      <div class="columns">
-        <Times queue={queue} />
-        <Limits detail={detail} />
-        <Workers queue={queue} detail={detail} />
-        <Groups queue={queue} detail={detail} />
-        <Insides detail={detail} />
+      <div class="halves">
+        <div>
+          <Kinds queue={queue} detail={detail} />
+          <Workers queue={queue} detail={detail} />
+        </div>
+        <div>
+          <Times queue={queue} />
+          <HeldGroups queue={queue} detail={detail} />
+          <Insides detail={detail} />
+        </div>
       </div>
     </>
   );
@@ -244,10 +229,10 @@ function Times({ queue }: { queue: string }): JSX.Element {
           <thead>
             <tr>
               <td />
-              <th class="number">half</th>
+              <th class="number">median</th>
               <th class="number">95%</th>
               <th class="number">99%</th>
-              <th class="number">longest</th>
+              <th class="number">max</th>
             </tr>
           </thead>
           <tbody>
@@ -273,69 +258,6 @@ function Times({ queue }: { queue: string }): JSX.Element {
   );
 }
 
-function Limits({ detail }: { detail: Detail | null }): JSX.Element {
-  const flow = detail?.flow;
-  const kinds = Object.entries(flow?.kinds ?? {});
-  const rows: [string, LimitUse][] = flow ? [["the queue", flow], ...kinds.map(([kind, use]): [string, LimitUse] => [kind || "without a kind", use])] : [];
-  return (
-    <Section title="Limits and kinds" name="wide">
-      {!flow ? (
-        <Empty>Reading…</Empty>
-      ) : (
-        <table class="plain">
-          <thead>
-            <tr>
-              <th>Of</th>
-              <th class="number">Running</th>
-              <th>Used</th>
-              <th class="number">May start now</th>
-            </tr>
-          </thead>
-          <tbody>
-            {rows.map(([name, use]) => (
-              <tr key={name}>
-                <th scope="row">
-                  {name}
-                  {use.paused && <span class="mark paused">paused</span>}
-                </th>
-                <td class="number">
-                  {count(use.running)}
-                  {use.max_running ? <span class="dim"> of {count(use.max_running)}</span> : null}
-                </td>
-                <td class="meter">
-                  {use.max_running ? (
-                    <Bar used={use.running} of={use.max_running} label={`Running of ${name}`} />
-                  ) : (
-                    <span class="dim">no limit</span>
-                  )}
-                </td>
-                <td class="number">
-                  {use.rate ? (
-                    <>
-                      {count(use.rate.left)}{" "}
-                      <span class="dim">
-                        of {count(use.rate.starts)}/{duration(use.rate.period)}
-                      </span>
-                    </>
-                  ) : (
-                    <span class="dim">any</span>
-                  )}
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      )}
-      {flow?.limiter && (
-        <p class="dim">
-          Shares the pacer {flow.limiter.name}
-          {flow.limiter.missing ? ", which is not there: nothing starts." : `; ${plural(flow.limiter.lent, "slot")} lent.`}
-        </p>
-      )}
-    </Section>
-  );
-}
-
 function Workers({ queue, detail }: { queue: string; detail: Detail | null }): JSX.Element {
   const jobs = detail?.running?.jobs ?? [];
   const workers = new Map<string, Job[]>();
@@ -345,7 +267,7 @@ function Workers({ queue, detail }: { queue: string; detail: Detail | null }): J
   const last = (list: Job[], of: (job: Job) => string | null | undefined): string | null =>
     list.map(of).filter((each): each is string => !!each).sort().at(-1) ?? null;
   return (
-    <Section title="Workers" aside={workers.size ? `${plural(workers.size, "worker")} with jobs` : null} name="wide">
+    <Section title="Workers" aside={workers.size ? `${plural(workers.size, "worker")} with jobs` : null}>
       {workers.size === 0 ? (
         <Empty>{detail?.running ? "Nobody holds a job." : "Reading…"}</Empty>
       ) : (
@@ -381,69 +303,10 @@ function Workers({ queue, detail }: { queue: string; detail: Detail | null }): J
   );
 }
 
-function Groups({ queue, detail }: { queue: string; detail: Detail | null }): JSX.Element | null {
-  const live = useLive();
-  const groups = detail?.groups?.groups ?? [];
-  if (groups.length === 0) return null;
-  const steer = (group: string, paused: boolean): void => {
-    void done(
-      state.change(queue, { groups: { [group]: { paused } } }),
-      paused ? `Group ${group} waits.` : `Group ${group} goes on.`,
-    );
-  };
-  return (
-    <Section title="Groups" aside="that run, or that something holds" name="wide">
-      <table class="plain">
-        <thead>
-          <tr>
-            <th>Group</th>
-            <th>State</th>
-            <th class="number">Running</th>
-            <th class="number">Waiting</th>
-            {live.may("configure") && (
-              <th>
-                <span class="hidden">Change</span>
-              </th>
-            )}
-          </tr>
-        </thead>
-        <tbody>
-          {groups.slice(0, 30).map((each) => (
-            <tr key={each.group}>
-              <th scope="row" class="break">
-                {each.group}
-              </th>
-              <td>
-                <span class={`mark ${each.state}`}>{each.state.replace("_", " ")}</span>
-                {each.why && <span class="under break">{each.why}</span>}
-              </td>
-              <td class="number">{count(each.running)}</td>
-              <td class="number">{count(each.waiting)}</td>
-              {live.may("configure") && (
-                <td class="number">
-                  {each.state === "paused" || each.state === "stopped" ? (
-                    <button type="button" class="small" onClick={() => steer(each.group, false)}>
-                      Resume
-                    </button>
-                  ) : (
-                    <button type="button" class="small" onClick={() => steer(each.group, true)}>
-                      Pause
-                    </button>
-                  )}
-                </td>
-              )}
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </Section>
-  );
-}
-
 function Insides({ detail }: { detail: Detail | null }): JSX.Element | null {
   if (!detail) return null;
   const { stats } = detail;
-  const full = Object.entries(stats.budgets).filter(([, share]) => share >= 0.1);
+  const full = Object.entries(stats.budgets).filter(([, share]) => share >= 0.25);
   return (
     <Section title="Inside" aside={plural(stats.shards, "shard")}>
       <dl class="facts">

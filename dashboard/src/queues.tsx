@@ -5,41 +5,54 @@ import { useMemo, useState } from "preact/hooks";
 import { duration, plural, rate, short } from "./format";
 import { linkTo, useClock, useLive } from "./live";
 import type { Row } from "./types";
-import { Ago, Empty, Figure, Spark } from "./ui";
+import { Ago, Empty, Figure, Num, Spark } from "./ui";
 
 const OLD_S = 600; // waiting that long while nothing completes is worth a word
 const FULL = 0.8; // of a limit of the head
+const FAILING = 0.05; // of the attempts: fewer failures are everyday life
+const HALF = 0.5;
+const STALE_S = 15; // since when a queue was not looked at is told from then on
 
 export const waiting = (row: Row): number => (row.queued ?? 0) + (row.scheduled ?? 0) + (row.failing ?? 0);
 const seenAgo = (row: Row, now: number): number => (row.seen ? Math.max(0, now - row.seen) : 0);
 export const oldest = (row: Row, now: number): number | null =>
   row.oldest_seconds == null ? null : row.oldest_seconds + seenAgo(row, now);
 
+export interface Worry {
+  text: string;
+  grave: boolean;
+}
+
 /** What is not as it should be, in words; the worst first. */
-export function worries(row: Row, now: number): string[] {
-  const found: string[] = [];
-  if (row.error) found.push(row.error);
-  if (row.rates && row.rates.troubled > 0) {
-    found.push(`${plural(Math.max(1, Math.round(row.rates.troubled * 60)), "attempt")} a minute fail`);
-  }
-  if (row.paused && (row.queued ?? 0) > 0) found.push(`paused with ${plural(row.queued ?? 0, "job")} waiting`);
+export function worries(row: Row, now: number): Worry[] {
+  const found: Worry[] = [];
+  const add = (text: string, grave = false): void => void found.push({ text, grave });
+  const { rates } = row;
+  if (row.error) add(row.error, true);
   const age = oldest(row, now);
-  if (!row.paused && age != null && age > OLD_S && row.rates?.out === 0 && (row.processing ?? 0) === 0) {
-    found.push(`nobody works; the oldest job waits for ${duration(age)}`);
+  if (!row.paused && age != null && age > OLD_S && rates?.out === 0 && (row.processing ?? 0) === 0) {
+    add(`nobody works; the oldest job waits for ${duration(age)}`, true);
+  }
+  if (rates && rates.troubled > 0) {
+    const share = rates.troubled / (rates.troubled + rates.out);
+    const many = plural(Math.max(1, Math.round(rates.troubled * 60)), "attempt");
+    if (share >= FAILING) add(`${Math.round(share * 100)}% of the attempts fail (${many} a minute)`, share >= HALF);
   }
   if (row.fullest && row.fullest[1] >= FULL) {
-    found.push(`${row.fullest[0].replaceAll("_", " ")} at ${Math.round(row.fullest[1] * 100)}% of its room`);
+    add(`${row.fullest[0].replaceAll("_", " ")} at ${Math.round(row.fullest[1] * 100)}% of its room`, true);
   }
+  if (row.paused && (row.queued ?? 0) > 0) add(`paused with ${plural(row.queued ?? 0, "job")} waiting`);
   return found;
 }
 
-type Order = "name" | "waiting" | "oldest" | "running" | "in" | "out" | "dead";
+type Order = "name" | "waiting" | "oldest" | "running" | "failing" | "in" | "out" | "dead";
 
 const ORDERS: Record<Order, (row: Row, now: number) => number | string> = {
   name: (row) => row.queue,
   waiting: (row) => -waiting(row),
   oldest: (row, now) => -(oldest(row, now) ?? -1),
   running: (row) => -(row.processing ?? 0),
+  failing: (row) => -(row.failing ?? 0),
   in: (row) => -(row.rates?.in ?? 0),
   out: (row) => -(row.rates?.out ?? 0),
   dead: (row) => -(row.failed ?? 0),
@@ -87,7 +100,10 @@ export function Queues({ wanted }: { wanted: string }): JSX.Element {
   }
   const sum = (of: (row: Row) => number): number => all.reduce((n, row) => n + of(row), 0);
   const dead = sum((row) => row.failed ?? 0);
-  const alarmed = all.map((row) => ({ row, said: worries(row, now) })).filter((each) => each.said.length);
+  const alarmed = all
+    .map((row) => ({ row, said: worries(row, now) }))
+    .filter((each) => each.said.length)
+    .sort((a, b) => Number(b.said[0]!.grave) - Number(a.said[0]!.grave) || (a.row.queue < b.row.queue ? -1 : 1));
   return (
     <main>
       <h1 class="hidden">Queues</h1>
@@ -102,14 +118,14 @@ export function Queues({ wanted }: { wanted: string }): JSX.Element {
       {alarmed.length > 0 && (
         <ul class="worries" aria-label="What needs attention">
           {alarmed.slice(0, 6).map(({ row, said }) => (
-            <li key={row.queue}>
-              <a href={linkTo(row.queue)}>{row.queue}</a> <span>{said.join("; ")}</span>
+            <li key={row.queue} class={said[0]!.grave ? "grave" : ""}>
+              <a href={linkTo(row.queue)}>{row.queue}</a> <span>{said.map((each) => each.text).join("; ")}</span>
             </li>
           ))}
-          {alarmed.length > 6 && <li class="dim">and {plural(alarmed.length - 6, "other queue")}</li>}
+          {alarmed.length > 6 && <li class="dim rest">and {plural(alarmed.length - 6, "other queue")}</li>}
         </ul>
       )}
-      <table class="queues">
+      <table class="queues stack">
         <thead>
           <tr>
             <Head name="name" order={order} set={setOrder} text="Queue" />
@@ -121,8 +137,11 @@ export function Queues({ wanted }: { wanted: string }): JSX.Element {
             <Head name="running" order={order} set={setOrder} text="Running" number />
             <Head name="in" order={order} set={setOrder} text="In" number />
             <Head name="out" order={order} set={setOrder} text="Completed" number />
+            <th class="trend">
+              <span class="hidden">Trend of what completes</span>
+            </th>
+            <Head name="failing" order={order} set={setOrder} text="Retrying" number />
             <Head name="dead" order={order} set={setOrder} text="Dead" number />
-            <th class="number">Seen</th>
           </tr>
         </thead>
         <tbody>
@@ -161,7 +180,7 @@ function Head({
 }
 
 function Line({ row, now }: { row: Row; now: number }): JSX.Element {
-  const failing = row.failing ?? 0;
+  const age = oldest(row, now);
   return (
     <tr>
       <th scope="row">
@@ -170,32 +189,38 @@ function Line({ row, now }: { row: Row; now: number }): JSX.Element {
         </a>
         {row.paused && <span class="mark paused">paused</span>}
         {row.error && <span class="mark failed">unreadable</span>}
-      </th>
-      <td class="number" data-name="waiting">
-        <span class="strong">{short(waiting(row))}</span>
-        {failing > 0 && (
-          <span class="under warn" title="Failed attempts that are tried again">
-            {short(failing)} retrying
+        {seenAgo(row, now) > STALE_S && (
+          <span class="seen dim">
+            seen <Ago at={row.seen} />
           </span>
         )}
+      </th>
+      <td class="number strong" data-name="waiting">
+        <Num of={waiting(row)} />
       </td>
-      <td class="trend">
+      <td class="trend depth">
         <Spark points={row.spark.map((each) => each[1])} />
       </td>
       <td class="number" data-name="oldest">
-        {duration(oldest(row, now))}
+        <Num of={age} text={duration(age)} />
       </td>
       <td class="number" data-name="running">
-        {short(row.processing)}
+        <Num of={row.processing} />
         {row.max_running ? <span class="dim"> of {short(row.max_running)}</span> : null}
       </td>
       <td class="number" data-name="in">
-        {rate(row.rates?.in)}
+        <Num of={row.rates?.in} text={rate(row.rates?.in)} />
       </td>
       <td class="number" data-name="completed">
-        {rate(row.rates?.out)}
+        <Num of={row.rates?.out} text={rate(row.rates?.out)} />
       </td>
-      <td class="number" data-name="dead">
+      <td class="trend">
+        <Spark points={row.spark.map((each) => each[2])} second />
+      </td>
+      <td class={`number warn ${row.failing ? "" : "none"}`} data-name="retrying">
+        <Num of={row.failing} />
+      </td>
+      <td class={`number ${row.failed ? "" : "none"}`} data-name="dead">
         {row.failed ? (
           <a class="bad" href={linkTo(row.queue, "dead")} aria-label={`${row.failed} dead letters of ${row.queue}`}>
             {short(row.failed)}
@@ -203,9 +228,6 @@ function Line({ row, now }: { row: Row; now: number }): JSX.Element {
         ) : (
           <span class="dim">0</span>
         )}
-      </td>
-      <td class="number dim seen" data-name="seen">
-        <Ago at={row.seen} />
       </td>
     </tr>
   );

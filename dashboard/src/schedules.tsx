@@ -16,7 +16,7 @@ export function Schedules({ queue, detail }: { queue: string; detail: Detail | n
   const path = (each: Schedule, rest = ""): string => queuePath(queue, `/schedules/${segment(each.name)}${rest}`);
   return (
     <>
-      <table class="plain card">
+      <table class="stack">
         <thead>
           <tr>
             <th>Schedule</th>
@@ -36,9 +36,10 @@ export function Schedules({ queue, detail }: { queue: string; detail: Detail | n
                 {each.paused && <span class="mark paused">paused</span>}
               </th>
               <td class="mono">{each.cron ? `${each.cron} ${each.tz}` : `every ${duration(each.every)}`}</td>
-              <td class="number">{each.next_at ? <Ago at={each.next_at} /> : <span class="dim">–</span>}</td>
-              <td class="number">{count(each.living)}</td>
-              <td class="buttons">
+              <td class="number" data-name="next">{each.next_at ? <Ago at={each.next_at} /> : <span class="dim">–</span>}</td>
+              <td class="number" data-name="jobs">{count(each.living)}</td>
+              <td class="acts">
+                <div class="buttons">
                 {live.may("change_schedule") && (
                   <button
                     type="button"
@@ -72,6 +73,7 @@ export function Schedules({ queue, detail }: { queue: string; detail: Detail | n
                     Run now
                   </button>
                 )}
+                </div>
               </td>
             </tr>
           ))}

@@ -117,6 +117,7 @@ export interface Job {
   error?: string | null;
   attempts: Attempt[];
   run: number;
+  batch?: string | null;
   parent?: string | null;
   follow_ups?: string[];
   replaced_by?: string | null;
@@ -168,7 +169,22 @@ export interface Stats {
   budgets: Record<string, number>;
   counters: Record<string, number>;
   settings: Record<string, unknown>;
-  groups: Record<string, unknown>;
+  groups: Record<string, Record<string, unknown>>; // what single groups have of their own
+}
+
+export interface Batch {
+  batch_id: string;
+  name: string | null;
+  state: string; // open, sealed, over
+  total: number;
+  left: number;
+  completed: number;
+  failed: number;
+  cancelled: number;
+  created_at: string;
+  ended_at: string | null;
+  on_complete: { kind?: string | null } | null;
+  on_success: { kind?: string | null } | null;
 }
 
 /** Unix seconds, waiting, running, dead, enqueued, completed, troubled. */

@@ -2,7 +2,7 @@
 
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
-import { ago, count, moment } from "./format";
+import { ago, count, moment, short } from "./format";
 import { state, useClock, useLive } from "./live";
 
 export function Ago({ at }: { at: string | number | null | undefined }): JSX.Element {
@@ -32,26 +32,33 @@ export function StateMark({ name }: { name: string }): JSX.Element {
   return <span class={`mark ${name}`}>{stateWord(name)}</span>;
 }
 
+/** A number that steps back where there is nothing of it. */
+export function Num({ of, text = short(of) }: { of: number | null | undefined; text?: string }): JSX.Element {
+  return of ? <>{text}</> : <span class="dim">{text}</span>;
+}
+
 /** A line of a few points; says nothing to those who do not see it, because the numbers stand beside it. */
-export function Spark({ points, width = 96, height = 24 }: { points: number[]; width?: number; height?: number }): JSX.Element {
-  if (points.length < 2) return <svg class="spark" width={width} height={height} aria-hidden="true" />;
+export function Spark({ points, second }: { points: number[]; second?: boolean }): JSX.Element {
+  const [width, height] = [88, 22];
+  const name = second ? "spark second" : "spark";
+  if (points.length < 2) return <svg class={name} width={width} height={height} aria-hidden="true" />;
   const most = Math.max(...points, 1);
   const x = (i: number): number => (i / (points.length - 1)) * (width - 2) + 1;
   const y = (n: number): number => height - 2 - (n / most) * (height - 4);
   const line = points.map((n, i) => `${x(i).toFixed(1)},${y(n).toFixed(1)}`).join(" ");
   return (
-    <svg class="spark" width={width} height={height} viewBox={`0 0 ${width} ${height}`} aria-hidden="true">
+    <svg class={name} width={width} height={height} viewBox={`0 0 ${width} ${height}`} aria-hidden="true">
       <polygon points={`1,${height - 1} ${line} ${width - 1},${height - 1}`} />
       <polyline points={line} />
     </svg>
   );
 }
 
-export function Bar({ used, of, label }: { used: number; of: number; label: string }): JSX.Element {
+export function Bar({ used, of, label, endless }: { used: number; of: number; label: string; endless?: boolean }): JSX.Element {
   const share = of > 0 ? Math.min(1, used / of) : 0;
   return (
     <div
-      class={`bar ${share >= 1 ? "full" : ""}`}
+      class={`bar ${share >= 1 && !endless ? "full" : ""}`}
       role="meter"
       aria-label={label}
       aria-valuenow={used}
@@ -109,6 +116,13 @@ export function Section({
   );
 }
 
+/** Where a row of links does not fit, the current one is in sight. */
+export function showCurrent(nav: HTMLElement | null): void {
+  const link = nav?.querySelector<HTMLElement>("[aria-current]");
+  // scrollIntoView would be where the Tab key goes on from
+  if (nav && link) nav.scrollLeft = link.offsetLeft - nav.offsetLeft - (nav.clientWidth - link.offsetWidth) / 2;
+}
+
 export function Empty({ children }: { children: ComponentChildren }): JSX.Element {
   return <p class="empty">{children}</p>;
 }
@@ -121,17 +135,27 @@ export function Trouble({ text }: { text: string }): JSX.Element {
   );
 }
 
-// ── Confirmations ────────────────────────────────────────────────────────────
-export interface Question {
+// ── Dialogs ──────────────────────────────────────────────────────────────────
+/** A form in a dialog: what it does may take a while, and may be refused. */
+export function Dialog({
+  title,
+  verb,
+  danger,
+  ready = true,
+  act,
+  close,
+  children,
+  more,
+}: {
   title: string;
-  text: ComponentChildren;
-  verb: string; // what the button says, with the number
-  danger?: boolean;
+  verb: string;
+  danger?: boolean | undefined;
+  ready?: boolean;
   act: (progress: (text: string) => void) => Promise<string>; // answers what was done
-}
-
-/** A dialog that asks before something is done, shows how it goes, and says what was done. */
-export function Confirm({ question, close }: { question: Question; close: () => void }): JSX.Element {
+  close: () => void;
+  children: ComponentChildren;
+  more?: ComponentChildren; // other buttons
+}): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null);
   const [busy, setBusy] = useState(false);
   const [progress, setProgress] = useState("");
@@ -144,7 +168,7 @@ export function Confirm({ question, close }: { question: Question; close: () => 
     setBusy(true);
     setError("");
     try {
-      state.toast(await question.act(setProgress));
+      state.toast(await act(setProgress));
       dialog.current?.close();
     } catch (failure) {
       setError(failure instanceof Error ? failure.message : String(failure));
@@ -166,16 +190,17 @@ export function Confirm({ question, close }: { question: Question; close: () => 
           void go();
         }}
       >
-        <h2 id={id}>{question.title}</h2>
-        <div class="said">{question.text}</div>
+        <h2 id={id}>{title}</h2>
+        <div class="said">{children}</div>
         {progress && <p role="status">{progress}</p>}
         {error && <Trouble text={error} />}
         <div class="buttons">
+          {more}
           <button type="button" disabled={busy} onClick={() => dialog.current?.close()}>
             Leave it
           </button>
-          <button type="submit" class={question.danger ? "danger" : "primary"} disabled={busy}>
-            {busy ? "Working…" : question.verb}
+          <button type="submit" class={danger ? "danger" : "primary"} disabled={busy || !ready}>
+            {busy ? "Working…" : verb}
           </button>
         </div>
       </form>
@@ -183,9 +208,27 @@ export function Confirm({ question, close }: { question: Question; close: () => 
   );
 }
 
-export function useQuestion(): [JSX.Element | null, (question: Question) => void] {
+export interface Question {
+  title: string;
+  text: ComponentChildren;
+  verb: string; // what the button says, with the number
+  danger?: boolean;
+  act: (progress: (text: string) => void) => Promise<string>;
+}
+
+export type Ask = (question: Question) => void;
+
+/** A dialog that asks before something is done, and what opens it. */
+export function useQuestion(): [JSX.Element | null, Ask] {
   const [question, set] = useState<Question | null>(null);
-  return [question && <Confirm question={question} close={() => set(null)} />, set];
+  if (!question) return [null, set];
+  const { text, ...rest } = question;
+  return [
+    <Dialog {...rest} close={() => set(null)}>
+      {text}
+    </Dialog>,
+    set,
+  ];
 }
 
 /** Do something at once, and say what was done or why it was not. */

@@ -82,9 +82,9 @@ def pages_with_records_for_the_archive() -> AbstractContextManager[None]:
     """A page tells of an end of a job that the head has a record of for the archive."""
     real = listing._Page.fill
 
-    def fill(self: Any, state: State) -> QueueFlow[None]:
+    def fill(self: Any, root: str, state: State, skip: int) -> QueueFlow[None]:
         rows = tuple(replace(row, mark=ENDED) if row.mark == ARCHIVE_ONLY else row for row in state.finished)
-        yield from real(self, replace(state, finished=rows))
+        yield from real(self, root, replace(state, finished=rows), skip)
 
     return patched((listing._Page, "fill", fill))
 

@@ -32,8 +32,33 @@ def test_jobs_are_picked_by_kind_own_id_worker_and_age(q: Any, clock: Any) -> No
     assert ids(q, kinds=["b"], id="order-7") == []
 
 
+def test_jobs_are_picked_by_group_header_and_batch(q: Any) -> None:
+    with q.batch() as batch:
+        one = batch.enqueue(1, headers={"tenant": "acme", "origin": "web"}).job_id
+    two = q.enqueue(2, group="order-1", headers={"tenant": "acme", "note": "a=b"}, delay=600).job_id
+    three = q.enqueue(3, group="order-2", headers={"tenant": "globex"}).job_id
+    assert ids(q, group="order-1") == [two]
+    assert ids(q, group="order-2", state="queued") == [three]
+    assert ids(q, group="order-3") == []
+    assert sorted(ids(q, headers={"tenant": "acme"})) == sorted([one, two])
+    assert ids(q, headers={"tenant": "acme", "origin": None}) == [one]
+    assert ids(q, headers={"note": "a=b"}) == [two]
+    assert len(ids(q, headers={"tenant": None})) == 3
+    assert ids(q, headers={"nothing": None}) == []
+    assert ids(q, batch=batch.id) == [one]
+    assert ids(q, batch=batch.id, group="order-1") == []
+
+
+def test_a_job_is_found_by_its_own_id_wherever_it_lies(q: Any) -> None:
+    q.enqueue_many([{"payload": n, "kind": "a", "id": f"order-{n}"} for n in range(3_000)])
+    (found,), cursor = q.jobs(id="order-2900", kinds=["a"])
+    assert (found.id, found.state, cursor) == ("order-2900", "queued", None)
+    assert q.jobs(id="order-2900", state="failed") == ([], None)
+    assert q.jobs(id="order-2900", kinds=["b"]) == ([], None)
+
+
 def test_a_filter_that_makes_no_sense_is_refused(q: Any) -> None:
-    for which in ({"older_than": -1}, {"id": ""}):
+    for which in ({"older_than": -1}, {"id": ""}, {"group": ""}, {"batch": "none"}, {"headers": {"": "x"}}):
         (name,) = which
         with pytest.raises(Rejected) as caught:
             q.jobs(**which)

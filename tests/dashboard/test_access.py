@@ -19,6 +19,8 @@ PLACES = {  # with something that is there when the page is
     "#/q/mail/jobs": "table.jobs tbody tr",
     "#/q/mail/job/order-42": ".timeline li",
     "#/q/mail/dead": ".death",
+    "#/q/mail/batches": ".batch",
+    "#/q/mail/groups": "table tbody tr",
     "#/q/mail/schedules": "table tbody tr",
     "#/q/mail/settings": ".settings input",
 }
@@ -34,7 +36,11 @@ def furnished(server: Served) -> None:
     queue.enqueue_many([{"payload": n, "kind": "mail"} for n in range(5)])
     queue.claim(worker="w")[0].fail(LONG * 3, retry=False)
     queue.claim(limit=2, worker=LONG)
-    queue.configure(max_running=10, rate=(100, 60))
+    queue.configure(max_running=10, rate=(100, 60), kinds={LONG[:60]: {"max_running": 3, "priority": 1}})
+    queue.configure_group(LONG, running=2, rate=(10, 60))
+    queue.open_batch(LONG[:60], on_complete={"kind": LONG[:60], "payload": 1})
+    with queue.batch("sealed") as batch:
+        batch.enqueue(1)
     queue.schedule(LONG[:60], "0 3 * * *", 1, tz="America/Argentina/Buenos_Aires")
     server.queue(LONG[:60]).enqueue_many([{"payload": n} for n in range(100)])
     server.queue(LONG[:60]).pause()
@@ -55,11 +61,21 @@ def test_axe_finds_nothing(page: Pages, place: str, dark: bool) -> None:
     assert broken_rules(found) == {}
 
 
-def test_axe_finds_nothing_in_dialogs(page: Pages) -> None:
-    found = page("#/q/mail/dead", phone=True)
-    found.get_by_role("button", name="Redrive all").click()
+@pytest.mark.parametrize(
+    ("place", "button"),
+    [("dead", "Redrive all"), ("", "Set up a kind"), ("groups", "Limits"), ("batches", "Seal")],
+)
+def test_axe_finds_nothing_in_dialogs(page: Pages, place: str, button: str) -> None:
+    found = page(f"#/q/mail/{place}", phone=True)
+    found.get_by_role("button", name=button).first.click()
     found.get_by_role("dialog").wait_for()
     assert broken_rules(found) == {}
+    assert found.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_tab_that_is_shown_is_in_sight_on_a_phone(page: Pages) -> None:
+    found = page("#/q/mail/settings", phone=True)
+    expect(found.get_by_role("link", name="Settings", exact=True)).to_be_in_viewport()
 
 
 def broken_rules(page: Page) -> dict[str, Any]:
@@ -117,7 +133,21 @@ def test_the_first_key_leads_past_the_frame(page: Pages) -> None:
 
 
 # ── Rights ───────────────────────────────────────────────────────────────────
-ACTIONS = ["Pause", "Cancel waiting…", "Redrive all", "Erase all", "Redrive", "Erase", "Cancel", "Run now"]
+ACTIONS = [
+    "Pause",
+    "Cancel all…",
+    "Cancel all like these…",
+    "Set up a kind…",
+    "Limits…",
+    "Seal…",
+    "Cancel…",
+    "Redrive all",
+    "Erase all",
+    "Redrive",
+    "Erase",
+    "Cancel",
+    "Run now",
+]
 
 
 def test_who_may_only_read_sees_no_actions(tmp_path: Path, opened: Opener) -> None:
@@ -126,7 +156,12 @@ def test_who_may_only_read_sees_no_actions(tmp_path: Path, opened: Opener) -> No
         queue.enqueue(1, id="order-42", delay=60)
         queue.enqueue(2)
         queue.claim(worker="w")[0].fail("ValueError: no", retry=False)
-        for place in ("#/q/mail", "#/q/mail/dead", "#/q/mail/job/order-42"):
+        queue.open_batch("open")
+        queue.configure_group("customer-7", running=2)
+        for place in (
+            *("#/q/mail", "#/q/mail/dead", "#/q/mail/job/order-42"),
+            *("#/q/mail/batches", "#/q/mail/groups"),
+        ):
             found = opened(server.url, place)
             found.locator(PLACES[place]).first.wait_for()
             expect(found.get_by_text("read only")).to_be_visible()

@@ -49,13 +49,13 @@ def test_what_waits_is_cancelled_after_the_number_was_said(queue: Queue[Any], pa
     queue.enqueue_many([{"payload": n} for n in range(12)])
     queue.claim(limit=2, worker="w")
     found = page(at(queue))
-    found.get_by_role("button", name="Cancel waiting").click()
+    found.get_by_role("button", name="Cancel all").click()
     dialog = found.get_by_role("dialog")
     expect(dialog).to_contain_text("10 jobs will be cancelled for good, and the workers of 2 running jobs")
     dialog.get_by_role("button", name="Leave it").click()
     expect(dialog).to_have_count(0)
     assert queue.stats()["queued"] == 10
-    found.get_by_role("button", name="Cancel waiting").click()
+    found.get_by_role("button", name="Cancel all").click()
     found.get_by_role("button", name="Cancel 12 jobs").click()
     expect(found.get_by_text("10 jobs cancelled, 2 asked to stop.")).to_be_visible()
     assert queue.stats()["counters"]["cancelled"] == 10
@@ -64,16 +64,22 @@ def test_what_waits_is_cancelled_after_the_number_was_said(queue: Queue[Any], pa
 def test_settings_are_changed_and_refusals_are_said(queue: Queue[Any], page: Pages) -> None:
     queue.enqueue(1)
     found = page(at(queue, "settings"))
-    found.get_by_label("Running at once", exact=False).first.fill("7")
-    found.get_by_label("Rate").fill("100/60")
-    found.get_by_role("button", name="Change max_running, rate").click()
-    expect(found.get_by_text("max_running, rate changed.")).to_be_visible()
+    found.get_by_label("Running at once", exact=True).fill("7")
+    found.get_by_label("Rate", exact=True).fill("100/min")
+    found.get_by_label("Keep results").fill("2 h")
+    found.get_by_role("button", name="Change max_running, rate, result_ttl").click()
+    expect(found.get_by_text("max_running, rate, result_ttl changed.")).to_be_visible()
     settings = queue.stats()["settings"]
-    assert (settings["max_running"], settings["rate"]) == (7, [100, 60.0])
+    assert (settings["max_running"], settings["rate"], settings["result_ttl"]) == (7, [100, 60.0], 7_200.0)
     found.get_by_label("Attempts").fill("-3")
     found.get_by_role("button", name="Change max_attempts").click()
-    expect(found.locator(".toast.bad")).to_contain_text("max_attempts")
-    found.get_by_label("Rate").fill("")
+    expect(found.locator(".toast.bad")).to_contain_text("max_attempts: -3")
+    found.locator(".toast.bad").get_by_role("button", name="Dismiss").click()
+    found.get_by_label("Keep dead letters").fill("soon")
+    found.get_by_role("button", name="Change").click()
+    expect(found.locator(".toast.bad")).to_contain_text("“soon” is no length of time")
+    found.get_by_role("button", name="Put back").click()
+    found.get_by_label("Rate", exact=True).fill("")
     found.get_by_label("Attempts").fill("4")
     found.get_by_role("button", name="Change").click()
     expect(found.get_by_role("button", name="Nothing changed")).to_be_visible()
@@ -81,14 +87,105 @@ def test_settings_are_changed_and_refusals_are_said(queue: Queue[Any], page: Pag
     assert (settings["max_attempts"], settings["rate"]) == (4, None)
 
 
-def test_a_group_is_paused_and_resumed(queue: Queue[Any], page: Pages) -> None:
-    queue.enqueue_many([{"payload": n, "group": "order-42"} for n in range(3)])
-    queue.claim(worker="w")
+def test_a_kind_is_set_up_changed_paused_and_dropped(queue: Queue[Any], page: Pages) -> None:
+    queue.enqueue_many([{"payload": n, "kind": "mail"} for n in range(3)])
     found = page(at(queue))
-    group = found.get_by_role("row", name="order-42")
+    found.get_by_role("button", name="Set up a kind").click()
+    dialog = found.get_by_role("dialog")
+    expect(dialog.get_by_role("button", name="Save")).to_be_disabled()
+    dialog.get_by_label("Kind", exact=True).fill("mail")
+    dialog.get_by_label("Running at once").fill("2")
+    dialog.get_by_label("Rate", exact=True).fill("10/s")
+    dialog.get_by_label("Run within").fill("5 min")
+    dialog.get_by_role("button", name="Save").click()
+    line = found.get_by_role("region", name="Limits and kinds").get_by_role("row", name="mail")
+    expect(line).to_contain_text("run within 5 min")
+    own = {"max_running": 2, "rate": [10, 1.0], "run_within": 300.0}
+    assert queue.stats()["settings"]["kinds"] == {"mail": own}
+
+    line.get_by_role("button", name="Settings").click()
+    expect(dialog.get_by_label("Attempts")).to_have_attribute("placeholder", "queue: 3")
+    dialog.get_by_label("Rate", exact=True).fill("")  # as the queue says
+    dialog.get_by_label("Priority").fill("10")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("priority: 10")
+    dialog.get_by_label("Priority").fill("1")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog).to_have_count(0)
+    assert queue.stats()["settings"]["kinds"] == {
+        "mail": {"max_running": 2, "run_within": 300.0, "priority": 1}
+    }
+
+    line.get_by_role("button", name="Pause").click()
+    expect(line.get_by_text("paused")).to_be_visible()
+    assert list(queue.claim(worker="w")) == []
+    line.get_by_role("button", name="Resume").click()
+    line.get_by_role("button", name="Settings").click()
+    dialog.get_by_role("button", name="Drop its settings").click()
+    expect(dialog).to_have_count(0)
+    assert queue.stats()["settings"]["kinds"] == {}
+
+
+def test_groups_are_paused_limited_and_cancelled(queue: Queue[Any], page: Pages) -> None:
+    queue.enqueue_many([{"payload": n, "group": f"order-{n % 2}"} for n in range(8)])
+    queue.claim(worker="w")
+    found = page(at(queue, "groups"))
+    group = found.get_by_role("row", name="order-0")
     group.get_by_role("button", name="Pause").click()
     group.get_by_role("button", name="Resume").click()
     group.get_by_role("button", name="Pause").wait_for()
+
+    # One that neither runs nor is held is found by its name.
+    expect(found.get_by_role("row", name="order-1")).to_have_count(0)
+    found.get_by_label("Group", exact=True).fill("order-1")
+    group = found.get_by_role("row", name="order-1")
+    group.get_by_role("button", name="Limits").click()
+    dialog = found.get_by_role("dialog")
+    expect(dialog.get_by_label("Running at once")).to_have_attribute("placeholder", "queue: 1")
+    dialog.get_by_label("Running at once").fill("3")
+    dialog.get_by_label("Rate").fill("10/min")
+    dialog.get_by_role("button", name="Save").click()
+    expect(group.locator("[data-name=own]")).to_have_text("running at once 3, rate 10/min")
+    assert queue.stats()["groups"] == {"order-1": {"running": 3, "rate": [10, 60.0]}}
+    group.get_by_role("button", name="Limits").click()
+    dialog.get_by_label("Rate").fill("")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog).to_have_count(0)
+    assert queue.stats()["groups"] == {"order-1": {"running": 3}}
+
+    group.get_by_role("button", name="Cancel").click()
+    dialog.get_by_role("button", name="Cancel 4 jobs").click()
+    expect(found.get_by_text("4 jobs cancelled, 0 asked to stop.")).to_be_visible()
+    assert queue.stats()["queued"] == 3
+    group.get_by_role("link", name="order-1").click()
+    expect(found.get_by_label("Group", exact=True)).to_have_value("order-1")
+
+
+def test_jobs_like_those_that_are_shown_are_cancelled(queue: Queue[Any], page: Pages) -> None:
+    queue.enqueue_many([{"payload": n, "kind": "a" if n % 3 else "b"} for n in range(9)])
+    found = page(at(queue, "jobs?kind=a"))
+    expect(found.locator("table.jobs tbody tr")).to_have_count(6)
+    found.get_by_role("button", name="Cancel all like these").click()
+    found.get_by_role("button", name="Cancel 6 jobs").click()
+    expect(found.get_by_text("6 jobs cancelled, 0 asked to stop.")).to_be_visible()
+    assert queue.stats()["queued"] == 3
+
+
+def test_a_batch_is_sealed_and_cancelled(queue: Queue[Any], page: Pages) -> None:
+    batch = queue.open_batch("import").batch_id
+    queue.enqueue_many([{"payload": n, "batch": batch} for n in range(4)])
+    found = page(at(queue, "batches"))
+    card = found.locator(".batch")
+    card.get_by_role("button", name="Seal").click()
+    found.get_by_role("button", name="Seal 1 batch").click()
+    expect(card.locator(".mark")).to_have_text("sealed")
+    card.get_by_role("button", name="Cancel").click()
+    dialog = found.get_by_role("dialog")
+    expect(dialog).to_contain_text("4 jobs will be cancelled for good")
+    dialog.get_by_role("button", name="Cancel 4 jobs").click()
+    expect(card.locator(".mark")).to_have_text("over")
+    expect(card).to_contain_text("4 cancelled")
+    assert queue.batch_status(batch).cancelled == 4
 
 
 def test_a_schedule_is_paused_resumed_and_run(queue: Queue[Any], page: Pages) -> None:

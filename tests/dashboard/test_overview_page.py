@@ -88,18 +88,3 @@ def test_a_server_that_dies_is_said_to_and_all_goes_on_when_it_is_back(
 
 def test_requests_to_the_store_are_counted_and_shown(server: Served, page: Pages) -> None:
     expect(page().get_by_text("store requests")).to_be_visible()
-
-
-def test_an_api_elsewhere_is_shown_through_its_address(tmp_path: Path, opened: Opener) -> None:
-    with served(tmp_path, "serve") as api:
-        api.queue("mail").enqueue({"to": "ada"}, id="letter")
-        with served(tmp_path, "dashboard", address=api.url) as proxy:
-            page = opened(proxy.url)
-            page.get_by_role("link", name="mail", exact=True).click()
-            page.get_by_role("button", name="Pause").click()
-            expect(page.get_by_role("button", name="Resume")).to_be_visible()
-            assert api.queue("mail").stats()["paused"]
-            page.get_by_role("link", name="Jobs").click()
-            page.get_by_role("link", name="letter", exact=True).click()
-            page.get_by_role("button", name="Show payload").click()
-            expect(page.get_by_label("Payload")).to_contain_text('"to": "ada"')

@@ -28,7 +28,7 @@ def test_a_job_tells_its_story_and_its_contents_when_asked(server: Served, page:
     expect(found.get_by_role("region", name="Facts")).to_contain_text("trace")
     found.get_by_role("button", name="Show payload and result").click()
     expect(found.get_by_label("Result")).to_contain_text('"sent": true')
-    expect(found.get_by_label("No payload")).to_contain_text("a job that is over keeps none")
+    expect(found.get_by_text("No payload: ")).to_contain_text("a job that is over keeps none")
     queue.enqueue({"to": "ada"}, id="order-43")
     found.goto(f"{server.url}/#/q/stories/job/order-43")
     found.get_by_role("button", name="Show payload and result").click()
@@ -38,7 +38,7 @@ def test_a_job_tells_its_story_and_its_contents_when_asked(server: Served, page:
 def test_jobs_are_filtered(server: Served, page: Pages) -> None:
     queue = server.queue("filters")
     queue.enqueue(1, kind="red", id="one", group="g-1", headers={"tenant": "acme"})
-    queue.enqueue(2, kind="blue", id="two", delay=600)
+    job = queue.enqueue(2, kind="blue", id="two", delay=600).job_id
     queue.enqueue(3, kind="blue", id="three", priority=0)
     queue.claim(worker="worker-7")
     found = page("#/q/filters/jobs")
@@ -46,12 +46,13 @@ def test_jobs_are_filtered(server: Served, page: Pages) -> None:
     expect(rows).to_have_count(3)
     for label, value, id in [
         ("Kind", "red", "one"),
-        ("Client’s id", "two", "two"),
+        ("Id", "two", "two"),
         ("Worker", "worker-7", "three"),
-        ("Group, header, text", "acme", "one"),
-        ("Group, header, text", "g-1", "one"),
+        ("Header", "tenant=acme", "one"),
+        ("Header", "tenant", "one"),
+        ("Group", "g-1", "one"),
     ]:
-        field = found.get_by_label(label)
+        field = found.get_by_label(label, exact=True)
         field.fill(value)
         field.press("Enter")
         expect(rows).to_have_count(1)
@@ -59,12 +60,44 @@ def test_jobs_are_filtered(server: Served, page: Pages) -> None:
         field.fill("")
         field.press("Enter")
         expect(rows).to_have_count(3)
-    found.get_by_label("State").select_option("scheduled")
+    states = found.get_by_role("navigation", name="States")
+    expect(states.get_by_role("link", name="running")).to_have_text("running1")
+    states.get_by_role("link", name="scheduled").click()
     expect(rows).to_have_count(1)
     expect(rows.first).to_contain_text("two")
     found.reload()  # the address tells the filter
-    expect(found.get_by_label("State")).to_have_value("scheduled")
+    expect(states.get_by_role("link", name="scheduled")).to_have_attribute("aria-current", "page")
     expect(rows).to_have_count(1)
+    found.get_by_label("Id", exact=True).fill(job or "")
+    found.get_by_label("Id", exact=True).press("Enter")
+    expect(found.get_by_role("heading", name="two")).to_be_visible()
+
+
+def test_what_is_typed_stays_while_news_comes(server: Served, page: Pages) -> None:
+    queue = server.queue("typing")
+    queue.enqueue(1)
+    found = page("#/q/typing/jobs")
+    waiting = found.get_by_role("link", name="waiting")
+    expect(waiting).to_have_text("waiting1")
+    found.get_by_label("Group", exact=True).fill("half a wo")
+    queue.enqueue(2)
+    expect(waiting).to_have_text("waiting2")
+    expect(found.get_by_label("Group", exact=True)).to_have_value("half a wo")
+
+
+def test_a_rare_job_is_looked_for_further_when_asked(server: Served, page: Pages) -> None:
+    queue = server.beside("haystack")
+    queue.enqueue_many([{"payload": n} for n in range(45_000)])
+    queue.enqueue("needle", id="needle", headers={"tenant": "acme"})
+    found = page("#/q/haystack/jobs?header=tenant%3Dacme")
+    expect(found.get_by_text("None found so far.")).to_be_visible()
+    told = found.locator(".more [role=status]")
+    expect(told).to_have_text("0 jobs found; looked at 20,000 of about 45,001 jobs")
+    found.get_by_role("button", name="Look further").click()
+    expect(found.locator("table.jobs tbody tr")).to_contain_text("needle")
+    expect(found.locator(".more")).to_have_count(0)  # nothing is left to look at
+    found.get_by_role("link", name="Show all jobs again").click()
+    expect(found.locator("table.jobs tbody tr")).to_have_count(50)
 
 
 def test_many_jobs_come_page_by_page(server: Served, page: Pages) -> None:
@@ -113,11 +146,16 @@ def test_nothing_that_people_wrote_is_run(server: Served, page: Pages) -> None:
     queue.claim(worker=SCRIPT[:100])[0].fail(SCRIPT, retry_in=600)
     done = queue.claim(worker=SCRIPT[:100])[0]
     done.heartbeat()
+    queue.open_batch(text, on_complete={"kind": text, "payload": 1})
     queue.configure(kinds={text: {"max_running": 3}}, groups={f"{text}3": {"paused": True}})
     found = page("#/q/hostile")
     expect(found.get_by_role("region", name="Limits and kinds")).to_contain_text(text)
     expect(found.get_by_role("region", name="Groups")).to_contain_text(text)
     expect(found.get_by_role("region", name="Workers")).to_contain_text(SCRIPT[:100])
+    found.goto(f"{server.url}/#/q/hostile/groups")
+    expect(found.get_by_role("table")).to_contain_text(f"{text}3")
+    found.goto(f"{server.url}/#/q/hostile/batches")
+    expect(found.locator(".batch")).to_contain_text(text)
     found.goto(f"{server.url}/#/q/hostile/dead")
     expect(found.get_by_role("listitem").filter(has_text="<img")).to_have_count(1)
     found.get_by_role("button", name="Show jobs").click()
@@ -133,3 +171,27 @@ def test_nothing_that_people_wrote_is_run(server: Served, page: Pages) -> None:
         expect(rows).to_have_count(4)
     assert found.evaluate("window.hacked") is None
     assert found.locator("img, script:not([src])").count() == 0
+
+
+def test_batches_tell_how_far_they_are(server: Served, page: Pages) -> None:
+    queue = server.queue("batches")
+    found = page("#/q/batches/batches")
+    expect(found.get_by_text("There is no queue batches here.")).to_be_visible()
+    with queue.batch("import", on_complete={"kind": "report", "payload": 1}) as batch:
+        batch.enqueue_many([{"payload": n, "max_attempts": 1} for n in range(5)])
+    one, two, *_ = queue.claim(limit=2, worker="w")
+    one.complete()
+    two.fail("ValueError: no")
+    found = page("#/q/batches/batches")
+    card = found.locator(".batch")
+    expect(card).to_contain_text("import")
+    expect(card).to_contain_text("When all have ended comes a job of kind report.")
+    expect(card.get_by_role("meter")).to_have_attribute("aria-valuetext", "2 of 5 jobs have ended")
+    for told in ("2 of 5 ended", "3 left", "1 completed", "1 dead", "0 cancelled"):
+        expect(card).to_contain_text(told)
+    card.get_by_role("link", name="1 dead").click()
+    expect(found.locator("table.jobs tbody tr")).to_have_count(1)
+    found.get_by_role("link", name="all", exact=True).click()
+    expect(found.locator("table.jobs tbody tr")).to_have_count(5)
+    found.get_by_role("link", name="Show all jobs again").click()
+    expect(found.get_by_label("Batch", exact=True)).to_have_count(0)

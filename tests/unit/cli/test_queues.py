@@ -45,10 +45,15 @@ def test_filters_look_further_until_the_page_is_full(
 
 
 def test_filters_of_the_command(run: Run, q: Queue[Any]) -> None:
-    job = q.enqueue(1, id="order-7", kind="a").job_id
+    batch = q.open_batch().batch_id
+    job = q.enqueue(1, id="order-7", kind="a", batch=batch, headers={"tenant": "acme"}).job_id
     q.claim(worker="host-3-x")
-    q.enqueue(2)
-    for option in (("--id", "order-7"), ("--kind", "a"), ("--worker", "host-3")):
+    other = q.enqueue(2, group="customer-1").job_id
+    assert answer(run("queue", "jobs", "emails", "--group", "customer-1"))["jobs"][0]["job_id"] == other
+    for option in (
+        *(("--id", "order-7"), ("--kind", "a"), ("--worker", "host-3"), ("--batch", batch)),
+        *(("--header", "tenant=acme"), ("--header", "tenant")),
+    ):
         (found,) = answer(run("queue", "jobs", "emails", *option))["jobs"]
         assert found["job_id"] == job
     assert answer(run("queue", "jobs", "emails", "--older-than", "1h"))["jobs"] == []

@@ -252,7 +252,7 @@ def test_a_rate_that_is_lifted_is_forgotten_with_its_kind(shard: Shard) -> None:
     shard.enqueue(5, kind="a")
     claim(shard)
     shard.apply(of_kinds(KindSettings("a", rate=(0, 0))))
-    assert shard.state.settings.kinds == (KindSettings("a"),)
+    assert shard.state.settings.kinds == ()
     assert shard.state.starts is NO_STARTS
     assert len(claim(shard).leases) == 4
 

@@ -86,3 +86,43 @@ def test_a_page_looks_at_so_many_jobs_and_the_cursor_goes_on(monkeypatch: pytest
         pages += 1
     assert (sorted(found), len(found)) == (sorted(wanted), 3)
     assert pages == 5  # 700 jobs each
+
+
+def gets(q: Queue[Any], **which: Any) -> int:
+    before = q.requests["get"]
+    q.jobs(**which)
+    return int(q.requests["get"] - before)
+
+
+def test_a_page_of_a_deep_queue_reads_little_however_few_match() -> None:
+    q: Queue[Any] = Queue(MemoryStore(), "mail")
+    for _ in range(10):
+        q.enqueue_many([{"payload": "x" * 300, "kind": "usual"} for _ in range(10_000)])
+    assert gets(q, limit=50) <= 5
+    assert gets(q, kinds=["rare"]) <= 10
+    assert gets(q, headers={"tenant": "acme"}) <= 10
+    assert gets(q, worker="nobody") <= 2  # jobs that run lie in the head
+    assert gets(q, id="none") <= 3
+
+
+def test_a_page_reads_so_many_segments_and_the_cursor_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "SEGMENTS_MAX", 3)
+    q: Queue[Any] = Queue(MemoryStore(), "mail")
+    for _ in range(8):
+        q.enqueue_many([{"payload": n, "kind": "rare" if n == 1_000 else "usual"} for n in range(1_001)])
+    found: list[str] = []
+    pages, cursor = 0, None
+    while pages == 0 or cursor is not None:
+        page, cursor = q.jobs(limit=100, cursor=cursor, kinds=["rare"])
+        found += [each.job_id for each in page]
+        pages += 1
+    assert (len(found), len(set(found))) == (8, 8)
+    assert pages == 6  # of 16 segments: each call made one for either kind
+
+
+def test_a_group_is_looked_for_where_it_is_at_home() -> None:
+    q: Queue[Any] = Queue(MemoryStore(), "mail")
+    q.configure(shards=8)
+    q.enqueue_many([{"payload": n, "group": f"order-{n}"} for n in range(40)])
+    assert [len(q.jobs(group=f"order-{n}")[0]) for n in range(40)] == [1] * 40
+    assert gets(q, group="order-7") <= 3

@@ -77,6 +77,16 @@ def test_settings_of_kinds_are_told_and_dropped(q: Queue[Any]) -> None:
     assert q.stats()["settings"]["kinds"] == {"send": {"max_attempts": 7, "run_within": 60.0}}
 
 
+def test_a_setting_of_a_kind_is_as_the_queue_says_again_where_it_is_none(q: Queue[Any]) -> None:
+    own = {"max_attempts": 7, "run_within": 60.0, "max_running": 4, "rate": [5, 60.0], "burst": 2}
+    q.configure(kinds={"send": own})
+    q.configure(kinds={"send": Kind(max_attempts=None, burst=None, priority=1)})
+    kept = {"priority": 1, "run_within": 60.0, "max_running": 4, "rate": [5, 60.0]}
+    assert q.stats()["settings"]["kinds"] == {"send": kept}
+    q.configure(kinds={"send": dict.fromkeys(kept)})
+    assert q.stats()["settings"]["kinds"] == {}
+
+
 @pytest.mark.parametrize(
     ("kinds", "words"),
     [

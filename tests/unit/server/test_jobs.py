@@ -317,6 +317,16 @@ def test_jobs_are_listed_page_by_page(caller: Caller) -> None:
     assert seen == ids
 
 
+def test_a_page_says_how_many_jobs_it_looked_at(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("osqueue.objects.listing.PASSED_MAX", 10)
+    for n in range(15):
+        caller.enqueue(n, headers={"tenant": "acme" if n == 14 else "globex"})
+    first = caller.get(JOBS, header="tenant=acme").body
+    assert (first["jobs"], first["looked_at"]) == ([], 10)
+    rest = caller.get(JOBS, header="tenant=acme", cursor=first["cursor"]).body
+    assert (len(rest["jobs"]), rest["looked_at"], rest.get("cursor")) == (1, 5, None)
+
+
 def test_a_page_too_large_for_an_answer_becomes_a_shorter_one(
     caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:

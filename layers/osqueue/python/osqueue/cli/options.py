@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args
 
 import click
 import msgspec
+from msgspec import UNSET
 
 from .. import limits
 from ..clock import MACHINE
@@ -277,7 +278,7 @@ def _option(field: DescribedField) -> Callable[[F], F]:
         return click.option(f"--{name}/--no-{name}", field.name, default=None, help=about.description)
     form, example = _WRITTEN[field.type]
     bounds = f"{about.ge} to {about.le:,}." if field.type is int else ""
-    default = "" if field.default is None else f" [default: {_shown(field.default)}]"
+    default = "" if field.default in (None, UNSET) else f" [default: {_shown(field.default)}]"
     words = " ".join(filter(None, (about.description, bounds, example, default)))
     return click.option(f"--{name}", field.name, type=form, help=words)
 

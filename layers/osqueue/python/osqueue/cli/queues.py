@@ -12,6 +12,7 @@ import msgspec
 from ..core.state import CANCELLED, COMPLETED, STATES
 from ..errors import OsqueueError
 from ..model.job import Job
+from ..model.job_filter import headers_of
 from ..model.settings import KIND_SETTINGS, SETTINGS
 from ..queue.blocking import Queue
 from ..stores.address import is_remote
@@ -195,7 +196,16 @@ def flow(output: Output, address: str, queue: str, timeout: float) -> None:
 @store_arguments()
 @click.option("--state", type=click.Choice(STATES), help="Only jobs in this state.")
 @click.option("--kind", "kinds", multiple=True, help="Only this kind; may be repeated.")
-@click.option("--id", "own_id", help="Only the job under this id of its client's.")
+@click.option("--id", help="Only the job under this id of its client's.")
+@click.option("--group", help="Only jobs of this group.")
+@click.option("--batch", help="Only jobs of the batch with this id.")
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="Only jobs with this header; without a value, with any. May be repeated.",
+)
 @click.option("--worker", help="Only jobs held by a worker whose name contains this.")
 @click.option("--older-than", type=duration, help="Only jobs enqueued at least so long ago.")
 @click.option("--limit", type=int, default=100, show_default=True, help="Most jobs on the page.")
@@ -203,16 +213,16 @@ def flow(output: Output, address: str, queue: str, timeout: float) -> None:
 @click.pass_obj
 def jobs(
     output: Output,
+    /,
     address: str,
     queue: str,
     state: str | None,
     kinds: Sequence[str],
-    own_id: str | None,
-    worker: str | None,
-    older_than: float | None,
+    headers: Sequence[str],
     limit: int,
     cursor: str | None,
     timeout: float,
+    **which: Any,
 ) -> None:
     """List jobs, page by page: running ones first, then waiting ones in order.
 
@@ -224,7 +234,12 @@ def jobs(
         following: str | None = None
         while True:
             page, following = q.jobs(
-                state, limit - len(found), following or cursor, kinds or None, own_id, worker, older_than
+                state,
+                limit - len(found),
+                following or cursor,
+                kinds=kinds or None,
+                headers=headers_of(headers),
+                **which,
             )
             found += page
             if len(found) >= limit or following is None:

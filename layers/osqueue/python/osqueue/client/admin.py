@@ -90,27 +90,23 @@ class RemoteAdmin(RemoteSchedules, RemoteBatches):
         return found.state
 
     def jobs(
-        self,
-        state: str | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-        kinds: Iterable[str] | None = None,
-        id: str | None = None,
-        worker: str | None = None,
-        older_than: float | None = None,
+        self, state: str | None = None, limit: int = 100, cursor: str | None = None, **wished: Any
     ) -> RemoteFlow[tuple[list[Job], str | None]]:
         """One page of live jobs and the cursor of the next."""
         if state is not None and state not in STATES:
             raise Rejected(f"state: {shown(state)} is none of {', '.join(STATES)}.", field="state")
         most = validation.whole_number(limit, "limit", 1, PAGE_MAX)
-        which = job_filter_of(kinds, id, worker, older_than, self.machine.now_ms())
+        which = job_filter_of(self.machine.now_ms(), **wished)
         query = [
             ("state", state),
             ("limit", most),
             ("cursor", cursor),
             ("id", which.id),
+            ("group", which.group),
+            ("batch", which.batch),
+            *(("header", name if value is None else f"{name}={value}") for name, value in which.headers),
             ("worker", which.worker or None),
-            ("older_than", older_than),
+            ("older_than", wished.get("older_than")),
             *_matching(which.kinds, ""),
         ]
         page: Jobs = yield from self.ask("list_jobs", query=query)

@@ -211,10 +211,11 @@ class NewWorkerEntry(WorkerEntry, RequestBody, frozen=True):
 
 # ── Jobs ─────────────────────────────────────────────────────────────────────
 class Jobs(ResponseBody, frozen=True, kw_only=True):
-    """One page of live jobs, and the cursor of the next."""
+    """One page of live jobs, the cursor of the next, and how many jobs it looked at, also such as do not match."""
 
     jobs: list[Job]
     cursor: str | None = None
+    looked_at: int = 0
 
 
 class JobAnswer(Job, frozen=True):

@@ -23,6 +23,7 @@ from .erase import is_blank
 from .job_ops import CancelJob, RunJobNow, SetResultTtl, SpanSwap
 from .ops import Code, Outcome, outcome
 from .queue_ops import (
+    AS_THE_QUEUE,
     ChangeSettings,
     GroupChange,
     MergeTables,
@@ -267,9 +268,10 @@ def configure(draft: Draft, op: ChangeSettings) -> Outcome:
     kinds = {row.kind: row for row in draft.settings.kinds if row.kind not in dropped}
     for row in op.kinds:
         said = pauses.with_pause(_said(row), draft.latest, None)
-        if said.get("rate") == (0, 0):
-            said["rate"] = None
+        said = {name: None if value in (AS_THE_QUEUE, (0, 0)) else value for name, value in said.items()}
         kinds[row.kind] = replace(kinds.get(row.kind, KindSettings(row.kind)), **said)
+        if kinds[row.kind] == KindSettings(row.kind):
+            del kinds[row.kind]
     wished["consumers"] = tuple([attached[name] for name in sorted(attached)])
     if len(kinds) > limits.KINDS_MAX or len(attached) > limits.CONSUMERS_MAX:
         return outcome([Code.CROWDED])

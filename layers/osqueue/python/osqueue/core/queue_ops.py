@@ -17,7 +17,7 @@ class MergeTables(Operation, frozen=True, tag="merge"):
     forgets: bool = False  # some rows were left out
 
 
-AS_THE_QUEUE = -1  # in the place of a number: what a group had of its own is let go of
+AS_THE_QUEUE = -1  # in the place of a number: what a group or a kind had of its own is let go of
 
 
 class GroupChange(StoredRow, frozen=True):
@@ -43,7 +43,7 @@ class ChangeSettings(Operation, frozen=True, tag="configure"):
     result_ttl_ms: int | None = None
     run_within_ms: int | None = None
     start_within_ms: int | None = None
-    kinds: tuple[KindSettings, ...] = ()  # None in one of these leaves that as it is, too
+    kinds: tuple[KindSettings, ...] = ()  # None in one of these leaves that as it is, too; or AS_THE_QUEUE
     kinds_dropped: tuple[str, ...] = ()  # these are as the queue says from now on
     max_running: int | None = None
     shard: int | None = None  # which one it is

@@ -137,18 +137,18 @@ PausedFor = Annotated[
 
 
 class Kind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What holds for jobs of one kind that do not say it themselves; None: what holds for the queue."""
+    """What holds for jobs of one kind that do not say it themselves; None: it is as the queue says again."""
 
-    priority: Priority | None = None
-    max_attempts: MaxAttempts | None = None
-    result_ttl: ResultTtl | None = None
-    run_within: RunWithin | None = None
-    start_within: StartWithin | None = None
-    backoff_base: BackoffBase | None = None
-    backoff_cap: BackoffCap | None = None
-    max_running: MaxRunning | None = None
+    priority: Priority | UnsetType | None = UNSET
+    max_attempts: MaxAttempts | UnsetType | None = UNSET
+    result_ttl: ResultTtl | UnsetType | None = UNSET
+    run_within: RunWithin | UnsetType | None = UNSET
+    start_within: StartWithin | UnsetType | None = UNSET
+    backoff_base: BackoffBase | UnsetType | None = UNSET
+    backoff_cap: BackoffCap | UnsetType | None = UNSET
+    max_running: MaxRunning | UnsetType | None = UNSET
     rate: Rate | UnsetType | None = UNSET
-    burst: Burst | None = None
+    burst: Burst | UnsetType | None = UNSET
     paused: Annotated[bool, Meta(description="Whether claims get no jobs.")] | None = None
     paused_until: datetime | PausedUntil | None = None
     paused_for: PausedFor | None = None
@@ -174,7 +174,8 @@ def _read_kinds(setting: DescribedField, value: Any) -> tuple[list[KindSettings]
                 f"kinds: the settings of {kind!r} are {shown(wished)}. Use Kind(…), or None to drop them.",
                 field="kinds",
             )
-        rows.append(KindSettings(kind, **_columns(wished, KIND_SETTINGS, f"kinds: {kind!r}: ")))
+        columns = _columns(wished, KIND_SETTINGS, _OF_KINDS, f"kinds: {kind!r}: ")
+        rows.append(KindSettings(kind, **columns))
     return rows, dropped
 
 
@@ -436,6 +437,7 @@ ENDS = ("paused_until", "paused_for")
 # Settings of which None is a value, and how rows say it.
 LIFTED: dict[str, Any] = {"rate": (0, 0), "group_rate": (0, 0), "limiter": ""}
 KIND_SETTINGS = described_fields(Kind)
+_OF_KINDS = {name: LIFTED.get(name, AS_THE_QUEUE) for name in KIND_SETTINGS if name not in ("paused", *ENDS)}
 GROUP_SETTINGS = described_fields(Group)
 SETTINGS = described_fields(WishedSettings)
 TOLD = [name for name, each in SETTINGS.items() if not (each.about.extra or {}).get("wish")]
@@ -446,7 +448,7 @@ NESTED = [
 
 def change_of(wished: Mapping[str, Any]) -> ChangeSettings:
     """Settings as callers name them, checked. Raises Rejected."""
-    columns = _columns(wished, SETTINGS)
+    columns = _columns(wished, SETTINGS, LIFTED)
     rows, dropped = columns.pop("kinds", ((), ()))
     attached, detached = columns.pop("consumers", ((), ()))
     return ChangeSettings(
@@ -468,9 +470,12 @@ def said(wished: WishedSettings) -> dict[str, Any]:
 
 
 def _columns(
-    wished: Mapping[str, Any], settings: Mapping[str, DescribedField], where: str = ""
+    wished: Mapping[str, Any],
+    settings: Mapping[str, DescribedField],
+    lifted: Mapping[str, Any],
+    where: str = "",
 ) -> dict[str, Any]:
-    """Wished settings by column, checked; None says nothing. Raises Rejected."""
+    """Wished settings by column, checked; None is what ``lifted`` says, or nothing. Raises Rejected."""
     columns = {}
     for name, value in wished.items():
         setting = settings.get(name)
@@ -478,10 +483,10 @@ def _columns(
             raise Rejected(
                 f"{where}{name}: no such setting. Known: {', '.join(sorted(settings))}.", field=str(name)
             )
-        if value is UNSET or (value is None and name not in LIFTED):
+        if value is UNSET or (value is None and name not in lifted):
             continue
         if value is None:
-            columns[setting.column] = LIFTED[name]
+            columns[setting.column] = lifted[name]
             continue
         if name in ENDS and (setting.column in columns or wished.get("paused") is False):
             raise Rejected(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -20,16 +20,17 @@ from ..core.state import FAILED, PROCESSING, QUEUED, SCHEDULED, STATES, Span, St
 from ..errors import Rejected, shown
 from ..model.dead_letters import DeadLetterFilter
 from ..model.job import Job, finished_view, job_view, lease_view
-from ..model.job_filter import JobFilter
+from ..model.job_filter import JobFilter, JobPage
 from ..model.keys import drawn_ms
 from ..model.settings import NESTED, settings_view, told_groups
 from ..model.validation import whole_number
 from .layout import read_state, root_of
-from .segments import by_bytes, segment_jobs, segments_of
+from .segments import by_bytes, children, segment_jobs, segments_of
 from .segments import page as segment_page
 
 PAGE_MAX = 1_000
 PASSED_MAX = 20_000  # jobs that one page looks at
+SEGMENTS_MAX = 32  # that it reads
 EVERY = JobFilter()
 
 
@@ -42,68 +43,66 @@ def waiting_spans(state: State) -> list[Span]:
 # ── Pages ────────────────────────────────────────────────────────────────────
 def page(
     queue: str,
-    shards: int,
+    shards: Iterable[int],
     wanted: str | None,
     limit: int,
     cursor: str | None,
     which: JobFilter = EVERY,
-) -> QueueFlow[tuple[list[Job], str | None]]:
+) -> QueueFlow[JobPage]:
     """Jobs by shard, then processing, queued in order, delayed, failed, finished.
 
-    A page that has passed ``PASSED_MAX`` jobs ends, however few of them match. The cursor counts positions. A queue
-    that moves between two pages may show a job twice or not at all; a page itself is one committed state.
+    A page that has passed ``PASSED_MAX`` jobs ends, or read ``SEGMENTS_MAX`` segments, however few of them match. The
+    cursor counts positions. A queue that moves between two pages may show a job twice or not at all; a page itself is
+    one committed state.
     """
     if wanted is not None and wanted not in STATES:
         raise Rejected(f"state: {shown(wanted)} is none of {', '.join(STATES)}.", field="state")
     whole_number(limit, "limit", 1, PAGE_MAX)
-    shard, skip = read_cursor(cursor)
-    found: list[Job] = []
-    passed = 0
-    while shard < shards:
+    begin, skip = read_cursor(cursor)
+    here = _Page(wanted, which, limit)
+    for shard in shards:
+        if shard < begin:
+            continue
         state = yield from read_state(queue, shard)
         if state is not None:
-            here = _Page(found, root_of(queue, shard), wanted, which, skip, limit, passed)
-            yield from here.fill(state)
-            passed += here.passed
+            before, start = here.passed, skip if shard == begin else 0
+            yield from here.fill(root_of(queue, shard), state, start)
             if here.full:
-                return found, write_cursor(shard, skip + here.passed)
-        shard, skip = shard + 1, 0
-    return found, None
+                return JobPage(here.found, write_cursor(shard, start + here.passed - before), here.passed)
+    return JobPage(here.found, None, here.passed)
 
 
 class _Page:
-    """One page being filled from one shard: ``skip`` positions still to pass over, ``passed`` since."""
+    """One page being filled: ``skip`` positions of a shard still to pass over, ``passed`` in all since."""
 
-    def __init__(
-        self,
-        found: list[Job],
-        root: str,
-        wanted: str | None,
-        which: JobFilter,
-        skip: int,
-        limit: int,
-        before: int,
-    ) -> None:
-        self.found = found
-        self.root = root
+    def __init__(self, wanted: str | None, which: JobFilter, limit: int) -> None:
+        self.found: list[Job] = []
         self.wanted = wanted
         self.which = which
-        self.at_once = limit if which == EVERY else PAGE_MAX  # jobs of a segment that are read
-        self.before = before  # positions passed in other shards
-        self.skip = skip
         self.limit = limit
+        every = which == EVERY and wanted not in (
+            SCHEDULED,
+            stored.FAILING,
+        )  # does every job of a segment match?
+        self.at_once = limit if every else PASSED_MAX  # jobs of a segment that are read
+        self.root = ""
+        self.skip = 0
         self.passed = 0
+        self.segments = 0  # read
 
     @property
     def full(self) -> bool:
         """Does the page end here?"""
-        return len(self.found) >= self.limit or self.before + self.passed >= PASSED_MAX
+        return len(self.found) >= self.limit or self.passed >= PASSED_MAX or self.segments >= SEGMENTS_MAX
 
-    def fill(self, state: State) -> QueueFlow[None]:
-        """Take the shard's jobs, section by section, and count the positions that are passed."""
+    def fill(self, root: str, state: State, skip: int) -> QueueFlow[None]:
+        """Take a shard's jobs, section by section, and count the positions that are passed."""
+        self.root, self.skip = root, skip
         wanted = self.wanted
         if wanted in (None, PROCESSING):
             self.take([lease_view(lease) for lease in state.leases.values()])
+        if self.which.worker:  # which jobs have that run alone
+            return
         if wanted in (None, QUEUED):
             for lane in state.lanes:
                 yield from self.backlog(state, lane.backlog, QUEUED)
@@ -132,20 +131,32 @@ class _Page:
     def spans(
         self, state: State, spans: Sequence[Span], state_of: Callable[[stored.JobRecord], str]
     ) -> QueueFlow[None]:
-        for segment in (yield from segments_of(self.root, spans)):
-            left = segment.count - self.skip  # positions of this segment still to come
-            while left > 0 and not self.full:
-                jobs = yield from segment_page(self.root, segment, segment.count - left, self.at_once)
-                for job in jobs:
-                    if len(self.found) >= self.limit or self.before + self.passed >= PASSED_MAX:
-                        return
-                    self.passed += 1
-                    view = job_view(state_of(job), job)
-                    gone = job.key in state.tombstones
-                    if not gone and self.wanted in (None, view.state) and self.which.matches(view):
-                        self.found.append(view)
-                left -= len(jobs) or left
-            self.skip = max(0, self.skip - segment.count)
+        left = list(reversed(spans))
+        while left and not self.full:
+            span = left.pop()
+            if self.skip >= span.count:
+                self.skip -= span.count
+            elif span.level:
+                left.extend(reversed((yield from children(self.root, span))))
+            else:
+                yield from self.segment(state, span, state_of)
+
+    def segment(
+        self, state: State, span: Span, state_of: Callable[[stored.JobRecord], str]
+    ) -> QueueFlow[None]:
+        while self.skip < span.count and not self.full:
+            jobs = yield from segment_page(self.root, span, self.skip, self.at_once)
+            self.segments += 1
+            for job in jobs:
+                if len(self.found) >= self.limit or self.passed >= PASSED_MAX:
+                    return
+                self.passed += 1
+                view = job_view(state_of(job), job)
+                gone = job.key in state.tombstones
+                if not gone and self.wanted in (None, view.state) and self.which.matches(view):
+                    self.found.append(view)
+            self.skip += len(jobs) or span.count
+        self.skip = 0
 
 
 def write_cursor(shard: int, skip: int) -> str:

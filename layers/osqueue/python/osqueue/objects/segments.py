@@ -246,21 +246,31 @@ def _by_pages(root: str, span: Span, end: Footer, keys: Iterable[bytes]) -> Flow
 
 
 def page(root: str, span: Span, skip: int, limit: int) -> Flow[list[JobRecord]]:
-    """``limit`` jobs of a segment after the first ``skip`` that are still to come."""
-    jobs: list[JobRecord] = []
+    """``limit`` jobs of a segment after the first ``skip`` that are still to come; neighbours are read at once."""
+    if limit >= span.count:
+        return (yield from segment_jobs(root, span))[skip:]
     deleted = yield from deleted_from(root, span)
+    wanted: list[BlockInfo] = []  # neighbours
+    found = 0
     for info in (yield from footer(root, span)).blocks:
-        if info.offset < span.offset or len(jobs) >= limit:
+        if info.offset < span.offset or found - skip >= limit:
             continue
         first = span.skip if info.offset == span.offset else 0
         left = info.count - first - deleted.count(info.offset, first)
-        if skip >= left:
+        if not wanted and skip >= left:
             skip -= left
             continue
-        rest = deleted.keep(info.offset, (yield from block(root, span, info)), first)
-        jobs.extend(rest[skip:])
-        skip = 0
-    return jobs[:limit]
+        wanted.append(info)
+        found += left
+    if not wanted:
+        return []
+    begin, last = wanted[0], wanted[-1]
+    data = yield from read_range(root, span.name, begin.offset, last.offset + last.length - begin.offset)
+    jobs: list[JobRecord] = []
+    for at, each in decode_blocks(data, begin.length, span.name):
+        offset = begin.offset + at
+        jobs.extend(deleted.keep(offset, each, span.skip if offset == span.offset else 0))
+    return jobs[skip : skip + limit]
 
 
 def read_backlog(root: str, backlog: Backlog, skip: int, most: int | None = None) -> Flow[list[JobRecord]]:

@@ -11,6 +11,7 @@ from msgspec.structs import asdict, replace
 from .. import limits
 from ..commit.effects import QueueFlow, Submit
 from ..core.drop_rules import preview
+from ..core.groups import home_of
 from ..core.job_ops import RunJobNow, SpanSwap
 from ..core.ops import Code, Op
 from ..core.queue_ops import CancelJobs, ChangeSettings, RecordEvents
@@ -20,9 +21,9 @@ from ..errors import Damaged, Rejected, Throttled
 from ..model import validation
 from ..model.batch import batch_key
 from ..model.job import Job
-from ..model.job_filter import job_filter_of
+from ..model.job_filter import JobFilter, JobPage, job_filter_of
 from ..model.job_options import OPTIONS
-from ..model.keys import shard_of
+from ..model.keys import key_of, shard_of
 from ..model.reports import CancelledMany
 from ..model.settings import change_of
 from ..objects import listing, segment_rewrite
@@ -124,19 +125,27 @@ class SettingsFlows(ResultFlows):
         raise Throttled("the queue moves too fast to find this job just now. Repeat it.")
 
     def jobs(
-        self,
-        state: str | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-        kinds: Iterable[str] | None = None,
-        id: str | None = None,
-        worker: str | None = None,
-        older_than: float | None = None,
+        self, state: str | None = None, limit: int = 100, cursor: str | None = None, **wished: Any
     ) -> QueueFlow[tuple[list[Job], str | None]]:
         """One page of live jobs and the cursor of the next."""
-        which = job_filter_of(kinds, id, worker, older_than, self.machine.now_ms())
-        count = (yield from self._settings()).shards
-        return (yield from listing.page(self.queue, count, state, limit, cursor, which))
+        page = yield from self.job_page(state, limit, cursor, **wished)
+        return page.jobs, page.cursor
+
+    def job_page(
+        self, state: str | None, limit: int, cursor: str | None, **wished: Any
+    ) -> QueueFlow[JobPage]:
+        """The same, and how far the page has looked: only where jobs that match can be."""
+        which = job_filter_of(self.machine.now_ms(), **wished)
+        shards = () if which.id is not None else _shards_of(which, (yield from self._settings()))
+        page = yield from listing.page(self.queue, shards, state, limit, cursor, which)
+        if which.id is None:
+            return page
+        found = yield from self.located_now(which.id)
+        if found is None or (yield from self._expired(found)):
+            return page
+        job = found.location.view()
+        there = state in (None, job.state) and which.matches(job)
+        return JobPage([job] if there else [], None, 1)
 
     def stats(self) -> QueueFlow[dict[str, Any]]:
         """Numbers over all shards."""
@@ -231,6 +240,16 @@ class SettingsFlows(ResultFlows):
         """The same, and whether the queue records its transitions."""
         state = yield from read_state(self.queue, 0)
         return (QueueSettings(), False) if state is None else (state.settings, state.log.until_ms > 0)
+
+
+def _shards_of(which: JobFilter, settings: QueueSettings) -> Iterable[int]:
+    """Where jobs like this can be."""
+    places = set(range(settings.shards))
+    if which.batch is not None:
+        places &= {shard_of(key_of(which.batch))}
+    if which.group is not None:
+        places &= {home_of(which.group, settings.group_shards)}
+    return sorted(places)
 
 
 def _copied(settings: QueueSettings) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from .flow_methods import FlowMethod
 from .handlers import QueueHandlers
 from .items import beat_of_item, field, holder, item_by_item, listed
 from .lease import ClaimedLeases, LeaseBase
-from .options import QueueOptions
+from .options import JobFilterArguments, QueueOptions
 from .schedules import QueueSchedules
 from .steering import QueueSteering
 
@@ -405,18 +405,16 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
         state: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
-        kinds: Iterable[str] | None = None,
-        id: str | None = None,
-        worker: str | None = None,
-        older_than: float | None = None,
+        **which: Unpack[JobFilterArguments],
     ) -> QueueFlow[tuple[list[Job], str | None]]:
         """One page of live jobs, of one state or all, and the cursor of the next page (None at the end).
 
-        Only those of ``kinds``, under this ``id`` of yours, held by a worker whose name contains ``worker``,
-        enqueued at least ``older_than`` seconds ago. A page looks at 20,000 jobs at most: it may hold few of those
-        that match, or none, and a cursor to go on.
+        Only those of ``kinds``, under this ``id`` of yours, of a ``group``, of a ``batch`` (its id), with all of
+        these ``headers`` (None: with any value), held by a worker whose name contains ``worker``, enqueued at least
+        ``older_than`` seconds ago. A page looks at 20,000 jobs at most: it may hold few of those that match, or none,
+        and a cursor to go on.
         """
-        return self._steering.jobs(state, limit, cursor, kinds, id, worker, older_than)
+        return self._steering.jobs(state, limit, cursor, **which)
 
     def _stats(self) -> QueueFlow[dict[str, Any]]:
         """Jobs by state, the oldest waiting job's age in seconds, counters and settings."""

@@ -45,7 +45,7 @@ def _left(steering: AdminFlows | RemoteSteering, kinds: list[str] | None) -> Que
     for state in LIVE:
         cursor: str | None = None
         while True:
-            found, cursor = yield from steering.jobs(state, 1, cursor, kinds)
+            found, cursor = yield from steering.jobs(state, 1, cursor, kinds=kinds)
             if found:
                 return f"a job of kind {kinds[0]!r} is {state}"
             if cursor is None:

@@ -74,6 +74,18 @@ class SettingArguments(TypedDict, total=False):
     consumers: Mapping[str, Consumer | Mapping[str, Any] | None] | None
 
 
+class JobFilterArguments(TypedDict, total=False):
+    """Which jobs ``jobs`` is about; None: whatever they are like."""
+
+    kinds: Iterable[str] | None
+    id: str | None
+    group: str | None
+    batch: str | None
+    headers: Mapping[str, str | None] | None
+    worker: str | None
+    older_than: float | None
+
+
 class GroupArguments(TypedDict, total=False):
     """The options of ``configure_group``; None: as the queue says."""
 

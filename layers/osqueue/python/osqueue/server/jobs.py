@@ -19,6 +19,7 @@ from ..contract.schemas import (
 from ..errors import NotFound
 from ..model import validation
 from ..model.explain import Story
+from ..model.job_filter import headers_of
 from ..model.keys import job_id
 from ..operations.results import OVER, LocatedJob
 from .answers import StatusAnswer, answer_with, fitting
@@ -31,11 +32,14 @@ def list_jobs(request: RequestContext) -> QueueFlow[bytes]:
     """One page of live jobs."""
     query = request.query
     steering = request.warm.steering
+    which = {name: query.get(name) for name in ("id", "group", "batch", "worker", "older_than")}
+    which["kinds"] = query.get("kind")
+    if "header" in query:
+        which["headers"] = headers_of(query["header"])
 
     def page(limit: int) -> QueueFlow[Jobs]:
-        which = [query.get(name) for name in ("kind", "id", "worker", "older_than")]
-        jobs, cursor = yield from steering.jobs(query.get("state"), limit, query.get("cursor"), *which)
-        return Jobs(jobs=jobs, cursor=cursor)
+        found = yield from steering.job_page(query.get("state"), limit, query.get("cursor"), **which)
+        return Jobs(jobs=found.jobs, cursor=found.cursor, looked_at=found.looked_at)
 
     return (yield from fitting(query.get("limit", PAGE_DEFAULT), page))
 
