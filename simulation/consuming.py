@@ -129,9 +129,9 @@ def _work(client: Client, use: TicketUse, leases: tuple[LeaseRecord, ...]) -> Fl
     yield from client.pause(0.5)
     if client.dice.random() < 0.2:  # one has ended, and the others go on
         first, *rest = leases
-        done = CompleteJobs((Completion(first.job.key, first.token, b'"done"'),))
+        ended = CompleteJobs((Completion(first.job.key, first.token, b'"done"'),))
         claim = ClaimJobs(1, client.name, LEASE_MS, use=replace(use, busy=True))
-        call = yield from client.call(done, claim)
+        call = yield from client.call(ended, claim)
         more = () if call.answer is None else call.answer.outcomes[1].leases
         leases = (*rest, *more)
     if leases and client.dice.random() < 0.2:

@@ -8,7 +8,6 @@ export interface Line {
   name: string;
   colour: string; // a custom property of the style sheet
   fill?: boolean;
-  dash?: number[];
 }
 
 const HEIGHT = 168;
@@ -30,7 +29,7 @@ export function Chart({
   format,
 }: {
   label: string;
-  lines: Line[];
+  lines: Line[]; // the one that counts most comes last, over the others
   data: (number | null)[][]; // seconds, then one list a line
   format: (n: number) => string;
 }): JSX.Element {
@@ -67,7 +66,6 @@ export function Chart({
               stroke: colour(each.colour),
               width: 1.5,
               points: { show: false },
-              ...(each.dash ? { dash: each.dash } : {}),
               ...(each.fill ? { fill: `${colour(each.colour)}1f` } : {}),
             })),
           ],
@@ -101,11 +99,13 @@ export function Chart({
     <figure class="chart">
       <figcaption>
         <span class="title">{label}</span>
-        {lines.map((each, at) => (
-          <span key={each.name} class={`legend ${each.colour.replace("--", "")}`}>
-            {each.name} <b>{last(at)}</b>
-          </span>
-        ))}
+        {lines
+          .map((each, at) => (
+            <span key={each.name} class={`legend ${each.colour.replace("--", "")}`}>
+              {each.name} <b>{last(at)}</b>
+            </span>
+          ))
+          .reverse()}
       </figcaption>
       <div ref={place} aria-hidden="true" />
     </figure>

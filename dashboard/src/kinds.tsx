@@ -6,7 +6,7 @@ import { changedOf, Fields, OF_KINDS, shown, wishOf, type Field, type Texts, typ
 import { count, duration, plural, starts, unix } from "./format";
 import { linkTo, state, useClock, useLive } from "./live";
 import type { Detail, LimitUse } from "./types";
-import { Bar, Dialog, done, Empty, Section } from "./ui";
+import { Ago, Bar, Dialog, done, Empty, Section } from "./ui";
 
 const LIMITS = ["max_running", "rate", "burst"]; // beside those of the queue
 
@@ -86,7 +86,16 @@ export function Kinds({ queue, detail }: { queue: string; detail: Detail | null 
               <tr key={kind}>
                 <th scope="row" class="break">
                   {kind ? <a href={`${linkTo(queue, "jobs")}?kind=${encodeURIComponent(kind)}`}>{kind}</a> : named(kind)}
-                  {use.paused && <span class="mark paused">paused</span>}
+                  {use.paused && (
+                    <span class="mark paused">
+                      paused
+                      {use.paused_until && (
+                        <>
+                          , goes on <Ago at={use.paused_until} />
+                        </>
+                      )}
+                    </span>
+                  )}
                   {words && <span class="under">{words}</span>}
                 </th>
                 <Use name={named(kind)} use={use} />

@@ -40,7 +40,7 @@ export function QueuePage({ queue, place }: { queue: string; place: Place }): JS
   const detail = live.detail?.queue === queue ? live.detail : null;
   const [dialog, ask] = useQuestion();
   const missing = live.listed && live.names !== null && !live.names.includes(queue);
-  const paused = detail?.stats.paused ?? row?.paused ?? false;
+  const { paused = false, paused_until = null } = detail?.stats ?? row ?? {};
   const failed = detail?.stats.failed ?? row?.failed ?? 0;
 
   const steer = (wish: Record<string, unknown>, said: string): void => {
@@ -54,7 +54,16 @@ export function QueuePage({ queue, place }: { queue: string; place: Place }): JS
       <header class="queue">
         <h1>
           {queue}
-          {paused && <span class="mark paused">paused</span>}
+          {paused && (
+            <span class="mark paused">
+              paused
+              {paused_until && (
+                <>
+                  , goes on <Ago at={paused_until} />
+                </>
+              )}
+            </span>
+          )}
         </h1>
         <div class="buttons">
           {live.may("configure") &&
@@ -121,10 +130,10 @@ function Now({ queue, detail }: { queue: string; detail: Detail | null }): JSX.E
   const samples = detail?.samples ?? [];
   const times = samples.map((each) => each[0]);
   const flow = useMemo(
-    () => [times, perSecond(samples, 4), perSecond(samples, 5), perSecond(samples, 6)],
+    () => [times, perSecond(samples, 6), perSecond(samples, 4), perSecond(samples, 5)],
     [detail],
   );
-  const depth = useMemo(() => [times, samples.map((each) => each[1]), samples.map((each) => each[2])], [detail]);
+  const depth = useMemo(() => [times, samples.map((each) => each[2]), samples.map((each) => each[1])], [detail]);
   if (!row) return <p class="empty">Reading {queue}…</p>;
   const said = worries(row, now);
   const dead = row.failed ?? 0;
@@ -159,9 +168,9 @@ function Now({ queue, detail }: { queue: string; detail: Detail | null }): JSX.E
         <Chart
           label="Throughput"
           lines={[
+            { name: "failed", colour: "--bad" },
             { name: "in", colour: "--second" },
             { name: "completed", colour: "--accent", fill: true },
-            { name: "failed", colour: "--bad" },
           ]}
           data={flow}
           format={(n) => (n >= 10 ? short(Math.round(n)) : n.toFixed(n % 1 ? 1 : 0)) + "/s"}
@@ -169,8 +178,8 @@ function Now({ queue, detail }: { queue: string; detail: Detail | null }): JSX.E
         <Chart
           label="Depth"
           lines={[
-            { name: "waiting", colour: "--accent", fill: true },
             { name: "running", colour: "--second" },
+            { name: "waiting", colour: "--accent", fill: true },
           ]}
           data={depth}
           format={(n) => short(Math.round(n))}

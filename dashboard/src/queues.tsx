@@ -11,7 +11,7 @@ const OLD_S = 600; // waiting that long while nothing completes is worth a word
 const FULL = 0.8; // of a limit of the head
 const FAILING = 0.05; // of the attempts: fewer failures are everyday life
 const HALF = 0.5;
-const STALE_S = 15; // since when a queue was not looked at is told from then on
+const STALE_S = 60; // how long ago a queue was looked at is told from then on
 
 export const waiting = (row: Row): number => (row.queued ?? 0) + (row.scheduled ?? 0) + (row.failing ?? 0);
 const seenAgo = (row: Row, now: number): number => (row.seen ? Math.max(0, now - row.seen) : 0);

@@ -97,16 +97,14 @@ export function Section({
   title,
   aside,
   children,
-  name,
 }: {
   title: string;
   aside?: ComponentChildren;
   children: ComponentChildren;
-  name?: string;
 }): JSX.Element {
   const id = useId();
   return (
-    <section class={`card ${name ?? ""}`} aria-labelledby={id}>
+    <section class="card" aria-labelledby={id}>
       <header>
         <h2 id={id}>{title}</h2>
         {aside != null && <div class="aside">{aside}</div>}

@@ -281,7 +281,7 @@ class ConsumerRun:
 
     def _wait_seconds(self) -> float:
         """Until something has to be looked at, if no call ends before."""
-        now = self._machine.monotonic()
+        now: float = self._machine.monotonic()
         if not self._running:
             hanging = len(self._begun) == self._threads and not self._ended
             return LOOK_SECONDS if hanging else min(max(0.0, self._not_before - now), LOOK_SECONDS)
