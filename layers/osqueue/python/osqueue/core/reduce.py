@@ -153,7 +153,8 @@ def reduce(
     if draft.schedules:
         scheduling.settle(draft)
     spill.enforce_budgets(draft)
-    after, wakes = draft.freeze(len(outcomes), listed), ()
+    after = draft.freeze(len(outcomes), listed)
+    wakes: tuple[consumers.Wake, ...] = ()
     if after.settings.consumers and context.wakes:
         tickets, wakes = consumers.granted(after, draft.sated)
         after = replace(after, tickets=tickets) if wakes else after

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from .consumers import ConsumerFlows
+from .claims import ClaimFlows
 from .enqueue import EnqueueFlows
 from .waiting import POLL_SECONDS
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # loaded where somebody listens
     from .events import EventReader
 
 
-class EmbeddedFlows(EnqueueFlows, ConsumerFlows):
+class EmbeddedFlows(EnqueueFlows, ClaimFlows):
     """The flows of those who bring jobs, work on them and ask about them. Those of operators: ``steering``."""
 
     def event_reader(

@@ -11,7 +11,8 @@ from ..errors import Rejected
 if TYPE_CHECKING:  # loaded where they are used
     from ..events import Sink
     from ..model.codecs import Serializer
-    from ..model.settings import Consumer, Group, Kind
+    from ..model.consumer import Consumer
+    from ..model.settings import Group, Kind
     from ..worker.loop import Worker
     from .events import Waker
 
