@@ -28,6 +28,7 @@ NAMES = (
     "kinds",
     "pacer",
     "schedules",
+    "consumers",
     "archive",
     "lookup",
     "stack",

@@ -57,7 +57,7 @@ MAY_KNOW: dict[str, tuple[str, ...]] = {
     "testing": (*THINGS, "aws_calls", "operations", "worker", "queue", "aws"),
     "pytest_plugin": ("testing",),
     "server": (*THINGS, "events", "maintenance", "operations", "contract", "queue"),
-    "aws_lambda": (*THINGS, "events", "contract", "server"),
+    "aws_lambda": (*THINGS, "aws_calls", "events", "contract", "server"),
     "asgi": (*THINGS, "events", "contract", "client", "queue", "election", "server"),
     "devstack": ("stores", "aws_calls", "contract"),
     "pipeline": THINGS,

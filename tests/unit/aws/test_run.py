@@ -12,6 +12,7 @@ from osqueue import Cancel, Fail, LeaseLost, Queue, Retry, Snooze, Throttle
 from osqueue.aws import consumer
 from osqueue.aws.run import RESERVE_SECONDS
 from osqueue.errors import Damaged, Unavailable
+from osqueue.pacer import Pacer
 from tests.support.consumers import Consumed
 
 
@@ -238,6 +239,26 @@ def test_the_last_one_out_naps_for_a_job_that_is_about_to_start(emails: Consumed
     emails.q.enqueue("later", delay=30)
     assert emails.deliver(consumer(done)).completed == 1
     assert emails.wakes == []
+
+
+def test_jobs_under_a_limiter_are_worked_off_as_its_slots_come(emails: Consumed) -> None:
+    Pacer(emails.store, "stripe", machine=emails.clock).create(1, burst=2)
+    emails.q.configure(limiter="stripe")
+    emails.q.enqueue_many([{"payload": number} for number in range(5)])
+    began = emails.clock.monotonic()
+    assert emails.deliver(consumer(done)).completed == 5
+    assert 2.9 < emails.clock.monotonic() - began < 3.5
+    assert not [holder for _, holder in emails.tickets() if holder]
+
+
+def test_a_limiter_whose_next_slot_is_far_away_is_not_waited_for(emails: Consumed) -> None:
+    Pacer(emails.store, "stripe", machine=emails.clock).create(60)
+    emails.q.configure(limiter="stripe")
+    emails.q.enqueue_many([{"payload": number} for number in range(3)])
+    assert emails.deliver(consumer(done)).completed == 1
+    emails.clock.advance(60)
+    emails.q.reap()
+    assert emails.deliver(consumer(done)).completed == 1
 
 
 # ── Leases ───────────────────────────────────────────────────────────────────

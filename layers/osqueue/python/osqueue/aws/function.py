@@ -12,6 +12,7 @@ from .. import limits
 from ..aws_calls.wakes import WakeEvent, wake_of
 from ..errors import Rejected, shown
 from ..model import validation
+from ..operations.consumers import consumer_settings
 from ..queue.blocking import Queue
 from ..queue.options import QueueOptions
 from ..stores.address import open_store
@@ -72,8 +73,8 @@ class ConsumerFunction:
         self, queue: Queue[Any], wake: WakeEvent, context: InvocationTime, on_ended: OnEnded | None = None
     ) -> Tally:
         """The same for a queue object of one's own."""
-        flow: Any = queue._flows
-        settings = queue._run(flow.consumer_settings(wake.shard, wake.consumer))
+        flows: Any = queue._flows  # of a store: nobody else has any
+        settings = queue._run(consumer_settings(flows, wake.shard, wake.consumer))
         if settings is None:  # it was detached since
             return Tally()
         request_id = getattr(context, "aws_request_id", "") or queue.machine.name()

@@ -11,7 +11,7 @@ from ..commit.effects import QueueFlow
 from ..core.job_ops import TicketUse
 from ..core.settings import ConsumerSettings
 from ..operations.claims import ClaimResult
-from ..operations.consumers import HeldTicket
+from ..operations.consumers import HeldTicket, claim_under, keep_ticket
 from ..worker.job import WorkerJob
 from ..worker.reporter import Answered, Ended, WorkerReporter, submit_together
 
@@ -39,6 +39,7 @@ class TicketReporter(WorkerReporter):
         self, queue: Any, name: str, settings: ConsumerSettings, shard: int, ticket: int, holder: int
     ) -> None:
         super().__init__(queue, name, settings.lease_ms / 1000)
+        self.worker = name
         self._settings = settings
         self._shard = shard
         self._ticket = ticket
@@ -52,7 +53,7 @@ class TicketReporter(WorkerReporter):
         if beating:
             flows.append(self._beat_all(beating))
             if wish.limit is None:  # a claim keeps it by itself
-                flows.append(self._flows.keep_ticket(self._held(wish), self._settings.lease_ms))
+                flows.append(keep_ticket(self._held(wish), self._settings.lease_ms))
         turned, *beats = yield from submit_together(flows)
         if isinstance(turned, Exception):
             raise turned
@@ -68,7 +69,7 @@ class TicketReporter(WorkerReporter):
         if wish.limit is None:
             return []
         length, kinds = self._settings.lease_ms, self._settings.kinds
-        return [self._flows.claim_under(self._held(wish), wish.limit, self.name, length, kinds)]
+        return [claim_under(self._flows, self._held(wish), wish.limit, self.worker, length, kinds)]
 
     def _held(self, wish: TurnWish) -> HeldTicket:
         use = TicketUse(self._settings.name, self._ticket, self._holder, wish.nap_ms, wish.busy)

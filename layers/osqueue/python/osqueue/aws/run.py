@@ -290,7 +290,8 @@ class ConsumerRun:
             moments.append(self._ended_at + GATHER_SECONDS - now)
         for job in self._running:
             moments += [self._interval - job.beat_age, job.seconds_left]
-        return min(max(0.0, self._not_before - now, min(moments)), LOOK_SECONDS)
+        soonest: float = max(0.0, self._not_before - now, min(moments))
+        return min(soonest, LOOK_SECONDS)
 
     def _turn(self, wish: TurnWish) -> None:
         """Say what there is to say, and hear the answers."""

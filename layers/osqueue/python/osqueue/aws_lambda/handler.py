@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ..aws_calls import waker_of_environment
 from ..clock import MACHINE, Machine
 from ..contract import functions, metrics, operations
 from ..contract.functions import DEADLINE_MARGIN_S
@@ -47,6 +48,7 @@ class Function:
         self._patience: TimedCaller[ApiResponse] = TimedCaller()
         # A cold start has more of a processor than the first request: what that will need is loaded now.
         self.api.load()
+        waker_of_environment()
         self._scheduled = functions.BY_NAME[name].schedule_minutes is not None
 
     def __call__(self, event: Any, context: Any) -> Any:

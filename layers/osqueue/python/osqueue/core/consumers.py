@@ -136,7 +136,9 @@ def _until_more(draft: Draft, answer: Outcome) -> int:
     """In how many milliseconds a claim may find something by the time alone; 0: nobody knows."""
     # What this very commit made due is for the next one to find.
     waits = [max(1, job.due_ms - draft.now) for job in draft.delayed[:1]]
-    return min([*waits, answer.count] if answer.count else waits, default=0)
+    if answer.count and answer.code != Code.NO_SLOTS:  # which tells how many jobs lack one
+        waits.append(answer.count)
+    return min(waits, default=0)
 
 
 def keep_ticket(draft: Draft, op: KeepTicket) -> Outcome:

@@ -53,7 +53,6 @@ from ..model.keys import drawn_ms, is_key, job_id, key_of, shard_of
 from ..objects import archive, id_index
 from ..objects.layout import read_state
 from ..objects.lookup import JobLocation
-from .consumer_use import consumers_told
 from .lending import limiter_held, limiter_state
 from .results import LocatedJob, ResultFlows
 
@@ -194,8 +193,16 @@ def _standing(queue: str, found: LocatedJob, settings: QueueSettings, now_ms: in
         scheduled_at=moment(at.job.scheduled_ms) if at.job.scheduled_ms else None,
         why=at.row.why if at.row is not None else "",
         made_by=_made_by(found.state, at.job),
-        consumers=consumers_told(found.state, at.job, now_ms) if at.state == QUEUED else (),
+        consumers=_consumers(found.state, at.job, now_ms) if at.state == QUEUED else (),
     )
+
+
+def _consumers(state: State, job: JobRecord, now_ms: int) -> tuple[str, ...]:
+    if not state.settings.consumers:
+        return ()
+    from .consumer_use import consumers_told  # where a queue has some
+
+    return consumers_told(state, job, now_ms)
 
 
 def _made_by(state: State, job: JobRecord) -> str:

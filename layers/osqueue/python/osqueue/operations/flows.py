@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ..commit.effects import QueueFlow
-from .consumers import ConsumerFlows
+from .claims import ClaimFlows
 from .enqueue import EnqueueFlows
 from .waiting import POLL_SECONDS
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # loaded where they are used
     from .events import EventReader
 
 
-class EmbeddedFlows(EnqueueFlows, ConsumerFlows):
+class EmbeddedFlows(EnqueueFlows, ClaimFlows):
     """The flows of those who bring jobs, work on them and ask about them. Those of operators: ``steering``."""
 
     def event_reader(

@@ -18,9 +18,8 @@ from ..core.usage import GROUP_STATES, RUNNING, GroupUse, LimitUse, group_use, l
 from ..model import validation
 from ..model.fields import moment
 from ..model.keys import job_id
-from ..model.reports import FlowUsage, LimitUsage, QueueGroup, RateUse, ShardUsage
+from ..model.reports import ConsumerUse, FlowUsage, LimitUsage, QueueGroup, RateUse, ShardUsage
 from ..objects.layout import read_state
-from .consumer_use import consumer_uses
 from .explain import group_held
 from .lending import limiter_state, limiter_use, slots_lent
 
@@ -63,7 +62,7 @@ class UsageFlows:
             if len(uses) > 1
             else [],
             limiter,
-            consumer_uses(states),
+            _consumers(states),
         )
 
     def groups(self, shards: int, limit: int) -> QueueFlow[list[QueueGroup]]:
@@ -88,6 +87,14 @@ class UsageFlows:
                 settings = without_ended(state.settings, max(now_ms, state.now_ms))
                 states.append(replace(state, settings=settings))
         return states, now_ms
+
+
+def _consumers(states: Sequence[State]) -> dict[str, ConsumerUse]:
+    if not any(state.settings.consumers for state in states):
+        return {}
+    from .consumer_use import consumer_uses  # where a queue has some
+
+    return consumer_uses(states)
 
 
 def _told(uses: Sequence[LimitUse], row: QueueSettings | KindSettings | None, now_ms: int) -> LimitUsage:
