@@ -51,7 +51,7 @@ MAY_KNOW: dict[str, tuple[str, ...]] = {
     "queue": (*THINGS, "events", "maintenance", "operations", "client", "worker"),
     "election": (*ENGINE, "model", "queue"),
     "pacer": (*THINGS, "operations", "queue"),
-    "otel": (*ENGINE, "model", "worker"),
+    "otel": (*ENGINE, "model", "operations", "worker"),
     "testing": (*THINGS, "operations", "worker", "queue"),
     "pytest_plugin": ("testing",),
     "server": (*THINGS, "events", "maintenance", "operations", "contract", "queue"),

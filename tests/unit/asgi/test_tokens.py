@@ -105,6 +105,6 @@ def test_producers_and_workers_may_do_what_they_are_for_and_no_more() -> None:
     follow = {"status", "status_many", "result"}
     producers = {route.name for route in ROUTES if may(Role.ENQUEUE, route)}
     workers = {route.name for route in ROUTES if may(Role.WORK, route)}
-    assert workers == {"claim", "complete", "heartbeat"} | follow | open_to_all
+    assert workers == {"claim", "complete", "turn", "heartbeat"} | follow | open_to_all
     assert producers >= {"enqueue", "cancel"} | follow | open_to_all
     assert not producers & {"purge", "configure", "redrive", "claim", "complete", "list_jobs", "dead_letters"}
