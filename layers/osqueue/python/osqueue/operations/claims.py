@@ -10,8 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import limits
-from ..commit.effects import QueueFlow, Submit
-from ..commit.side_by_side import submit_together
+from ..commit.effects import QueueFlow, Submit, submit_together
 from ..core.groups import are_stopped
 from ..core.job_ops import ClaimJobs
 from ..core.ops import Code, Outcome

@@ -14,8 +14,7 @@ from zlib import crc32
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..commit.effects import Flow, QueueFlow, Sleep, Submit, together
-from ..commit.side_by_side import submit_together
+from ..commit.effects import Flow, QueueFlow, Sleep, Submit, submit_together, together
 from ..contract.content import content_of
 from ..contract.error_codes import JobIdTaken, TooLarge
 from ..contract.functions import PAYLOAD_BYTES_MAX

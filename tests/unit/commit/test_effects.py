@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from osqueue.commit.effects import Sleep, Submit
+from osqueue.commit.effects import Sleep, Submit, submit_together
 from osqueue.commit.request_status import CommitResult
-from osqueue.commit.side_by_side import submit_together
 from osqueue.core.ops import Code, Outcome
 from osqueue.core.queue_ops import RunTimers
 from osqueue.errors import Unavailable

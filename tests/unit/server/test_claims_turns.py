@@ -28,6 +28,15 @@ def caller(store: MemoryStore) -> Caller:
     return Caller(Api(store))
 
 
+class Aimed(VirtualMachine):
+    """Claims begin at the first shard, or where a test says."""
+
+    first = 0.0
+
+    def uniform(self) -> float:
+        return self.first
+
+
 def held(lease: dict[str, Any], **how: Any) -> dict[str, Any]:
     return {"job_id": lease["job_id"], "token": lease["token"], **how}
 
@@ -82,24 +91,24 @@ def test_a_claim_finds_the_place_that_an_ending_of_its_turn_has_freed(
     assert told["claims"][1]["reason"] == "running_limit"
 
 
-def test_endings_go_to_their_shards_and_a_claim_to_one_that_has_work(
-    caller: Caller, store: MemoryStore
-) -> None:
+def test_endings_go_to_their_shards_and_the_claims_to_one_that_has_work(store: MemoryStore) -> None:
     queue: Queue[Any] = Queue(store, "mail")
     queue.configure(shards=4)
     for at in range(40):
         queue.enqueue(at)
+    machine = Aimed()
+    caller = Caller(Api(store, machine=machine))
     leases: list[dict[str, Any]] = []
-    while len({shard_of(each) for each in leases}) < 4:
-        leases += caller.claim(1)
+    for machine.first in (0.0, 0.25, 0.5, 0.75):
+        leases += caller.claim(2)
+    assert {shard_of(each) for each in leases} == {"00", "01", "02", "03"}
+    machine.first = 0.5
     before = queue.stats()["commits"]
     told, _ = asked(caller, {"completions": [held(each) for each in leases], "claims": [{"limit": 3}] * 2})
     assert all(each["ok"] for each in told["completions"])
-    assert all(each["jobs"] for each in told["claims"])
-    assert len({shard_of(each) for claim in told["claims"] for each in claim["jobs"]}) == 1
-    assert (
-        queue.stats()["commits"] - before == 4
-    )  # each shard heard its endings, one of them the claims as well
+    assert [len(each["jobs"]) for each in told["claims"]] == [3, 3]
+    assert {shard_of(each) for claim in told["claims"] for each in claim["jobs"]} == {"02"}
+    assert queue.stats()["commits"] - before == 4  # each shard heard its endings, and one of them the claims
 
 
 def test_an_idle_turn_writes_nothing(caller: Caller) -> None:
@@ -148,15 +157,6 @@ def test_a_thousand_items_are_taken_and_one_more_are_not(caller: Caller, field: 
 
 
 # ── When a shard does not answer ─────────────────────────────────────────────
-class Aimed(VirtualMachine):
-    """Claims begin at the first shard, or where a test says."""
-
-    first = 0.0
-
-    def uniform(self) -> float:
-        return self.first
-
-
 class Troubled(MemoryStore):
     """A store in which some heads are not what was written."""
 
