@@ -1,4 +1,5 @@
-"""The local stack: what the functions cost over a bare Lambda runtime, over processes, in S3 requests, when cold.
+"""The local stack: what the functions cost over a bare Lambda runtime, over processes, in S3 requests, when cold, and a
+worker's batch.
 
 A function's process is the real runtime client with the real handler, called over HTTP, on a folder without flushes.
 The bare one is the same with a handler that answers at once, called in turn with ours.
@@ -23,7 +24,8 @@ from typing import Any
 import urllib3
 
 from bench.fleet import ROOT
-from bench.row import BenchOptions, Figure, exactly, ratio
+from bench.row import BenchOptions, Figure, at_most, exactly, ratio
+from osqueue import Queue
 from osqueue.contract.functions import BY_NAME, FUNCTIONS, HANDLER, LOG_LEVEL
 from osqueue.devstack import Stack
 from osqueue.devstack.environment import environment_of
@@ -32,6 +34,8 @@ BARE = "def handler(event, context):\n    return {'statusCode': 200, 'body': '{}
 CALLS = 300  # of each kind, in turn
 COLD_TIMES = 5
 CLIENTS = 16
+BATCHES = 50
+BATCH = 10  # jobs in one call of a worker's handler
 PROCESSES = (1, 4, 8)
 DELAY_MS = 30  # added to every store request where processes are compared, as S3 takes
 QUEUE = "/v1/queues/bench"
@@ -44,6 +48,7 @@ def run(options: BenchOptions) -> Iterator[Figure]:
     with TemporaryDirectory(prefix="osqueue-bench-") as folder:
         yield from warm(Path(folder), max(20, int(CALLS * options.scale)))
         yield from counted(Path(folder))
+        yield from batches(Path(folder), max(5, int(BATCHES * options.scale)))
         yield from cold(Path(folder), max(2, int(COLD_TIMES * options.scale)))
         for processes in PROCESSES:
             yield from busy(Path(folder), processes, options.seconds)
@@ -130,6 +135,49 @@ def life(
     yield "status", count(lambda: get(stack, f"{QUEUE}/jobs/{job['job_id']}"))[1]
     yield "stats", count(lambda: get(stack, QUEUE))[1]
     yield "empty claim", count(lambda: post(stack, "/claims", {"worker": "bench"}))[1]
+
+
+# ── A worker ─────────────────────────────────────────────────────────────────
+def batches(folder: Path, count: int) -> Iterator[Figure]:
+    """A worker that takes ten jobs at once: calls and store requests of each batch, and jobs a second."""
+    logged: list[dict[str, Any]] = []
+
+    def on_line(who: str, line: str) -> None:
+        if line.startswith("{") and "operation" in (told := json.loads(line)):
+            logged.append(told)
+
+    address = f"{store(folder, 'batches')}&latency_ms={DELAY_MS}"
+    variables = {LOG_LEVEL: "DEBUG"}
+    with (
+        Stack(address, schedule_seconds=0, variables=variables, on_line=on_line) as stack,
+        Queue.connect(stack.url, "bench") as q,
+    ):
+        q.handler(batch=BATCH)(lambda jobs: None)
+        q.run(until_empty=True, poll=0.05, concurrency=1, signals=False)  # starts the processes
+        q.enqueue_many([{"payload": JOB} for _ in range(count * BATCH)])
+        before = len(logged)
+        begun = time.perf_counter()
+        q.run(until_empty=True, poll=0.05, concurrency=1, signals=False)
+        took = time.perf_counter() - begun
+    # The stack has ended, so all is logged. What was on its way before is among the first of it.
+    calls = [each for each in logged[before:] if each["operation"] != "enqueue"]
+    requests = Counter[str]()
+    for each in calls:
+        requests.update(each.get("requests") or {})
+    note = ", ".join(
+        f"{number} {name}" for name, number in Counter(each["operation"] for each in calls).items()
+    )
+    yield at_most(
+        "worker, calls of a batch", len(calls) / count, 1.2, "calls", f"{note}; {count} batches of {BATCH}"
+    )
+    for kind in ("put", "get", "list"):
+        yield Figure(f"worker, {kind.upper()} of a batch", requests[kind] / count, "requests")
+    yield Figure(
+        "worker, one batch after the other",
+        count * BATCH / took,
+        "jobs/s",
+        note=f"{DELAY_MS} ms a store request",
+    )
 
 
 # ── Cold ─────────────────────────────────────────────────────────────────────

@@ -18,7 +18,9 @@ from osqueue.contract.route import Repeat
 from osqueue.core.state import COMPLETED
 from osqueue.errors import LeaseLost, OsqueueError, Timeout, Unavailable
 from osqueue.events import CallbackSink, Event
+from osqueue.model.job import Done
 from osqueue.model.keys import key_of
+from osqueue.operations.claims import claim_of
 from osqueue.queue.blocking import Queue
 from osqueue.queue.lease import Lease
 from osqueue.server.app import Api, ApiRequest, ApiResponse
@@ -236,11 +238,14 @@ class RemoteCaller:
         return {"payload": payload, "result_ttl": RESULT_TTL_SECONDS}
 
     def work(self) -> None:
-        """Claim, and say how it ended."""
-        self.count += 1
-        worker = f"{self.name}-{self.count}"
-        leases = self.queue.claim(self.dice.choice((1, 3)), worker=worker, lease=self.dice.choice((5, 60)))
+        """Claim, and say how it ended: all in one call with the next claim, or one by one."""
+        worker = self.worker()
+        leases: list[Lease[Any]] = self.queue.claim(
+            self.dice.choice((1, 3)), worker=worker, lease=self.dice.choice((5, 60))
+        )
         self.remotes.claimed(worker, leases)
+        while leases and self.dice.random() < 0.5:
+            leases = self.turn(leases)
         for lease in leases:
             self.machine.sleep(self.dice.choice((0.0, 0.1, 2.0)))
             roll = self.dice.random()
@@ -253,6 +258,31 @@ class RemoteCaller:
                     lease.release()
             except LeaseLost:
                 continue
+
+    def worker(self) -> str:
+        """A name for one claim."""
+        self.count += 1
+        return f"{self.name}-{self.count}"
+
+    def turn(self, leases: list[Lease[Any]]) -> list[Lease[Any]]:
+        """Complete all of them and claim the next ones, as a worker does."""
+        self.machine.sleep(self.dice.choice((0.0, 0.1, 2.0)))
+        flows, worker = self.queue._flows, self.worker()
+        result = flows.encode_result("x" * self.dice.choice((3, 100)))
+        endings = [flows.completion(lease.key, lease.token, result) for lease in leases]
+        wish = claim_of(self.dice.choice((1, 3)), worker, self.dice.choice((5, 60)), None)
+        done, (claimed,) = self.queue._run(flows.turn(endings, [wish]))
+        for lease, told in zip(leases, done, strict=True):
+            if isinstance(told, Done):
+                self.remotes.ended(lease, lost=not told.ok)
+        for answer in (*done, claimed):
+            if isinstance(answer, Exception) and not isinstance(answer, Timeout | Unavailable):
+                raise answer
+        if isinstance(claimed, Exception):
+            return []
+        found = [Lease[Any](self.queue, each) for each in claimed.leases]
+        self.remotes.claimed(worker, found)
+        return found
 
     def complete(self, lease: Lease[Any]) -> None:
         """Complete, and hear whether that was in time; say it again where nothing was heard."""

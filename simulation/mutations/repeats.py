@@ -10,7 +10,7 @@ from osqueue.client import call
 from osqueue.commit.effects import QueueFlow
 from osqueue.core.job_ops import Completion
 from osqueue.core.state import State
-from osqueue.operations.claims import ClaimFlows
+from osqueue.operations.endings import EndingFlows
 from osqueue.server import flows
 
 from .control import Control, in_runs, patched
@@ -43,7 +43,7 @@ def endings_forgotten() -> AbstractContextManager[None]:
         yield from ()
         return [False] * len(items)
 
-    return patched((ClaimFlows, "_won_before", won_before))
+    return patched((EndingFlows, "_won_before", won_before))
 
 
 CONTROLS: tuple[Control, ...] = (

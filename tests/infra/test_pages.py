@@ -66,7 +66,7 @@ def test_the_limits_of_the_deployed_functions_are_those_of_the_code() -> None:
         "body of a request": f"{table.BODY_BYTES_MAX / mb:.2f} MB",
         "body of an answer": f"{ANSWER_BYTES_MAX / mb:.2f} MB",
         "payload or result of one job": f"{table.PAYLOAD_BYTES_MAX // limits.KB} KB",
-        "jobs, completions or leases in one call": f"{limits.ITEMS_PER_REQUEST_MAX:,}",
+        "jobs, completions, claims or leases in one call": f"{limits.ITEMS_PER_REQUEST_MAX:,}",
         "jobs in one claim": f"{limits.CLAIM_LIMIT_MAX:,}",
     }
     assert {name: value for name, value in said.items() if name in wanted} == wanted

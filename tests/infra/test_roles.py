@@ -226,7 +226,10 @@ def live(at: Deployment) -> None:
     at.ask("queues", "POST", "/emails/redrive", {"limit": 1})
     at.ask("queues", "PATCH", "/fresh", {"paused": True})
     at.ask("enqueue", "POST", "/letters/jobs", {"payload": 5})
-    (single,) = at.ask("claim", "POST", "/letters/claims")["jobs"]
+    at.ask("enqueue", "POST", "/letters/jobs", {"payload": LARGE})
+    (first,) = at.ask("claim", "POST", "/letters/claims")["jobs"]
+    ended = {"completions": [{**_lease(first), "result": LARGE}], "claims": [{}]}
+    ((single,),) = [each["jobs"] for each in at.ask("claim", "POST", "/letters/turns", ended)["claims"]]
     at.ask("complete", "POST", "/letters/completions", {"completions": [_lease(single)]})
     drawn = keys.key_of(newest)
     ghost = drawn[:-2] + bytes([drawn[-2] ^ 7, 0])  # of a job that nobody came to enqueue
@@ -245,7 +248,7 @@ def live(at: Deployment) -> None:
     at.ask("queues", "GET", "/emails/history")
     at.ask("queues", "POST", "/emails/purge", {"jobs": [claimed[1]["job_id"], "order-2", spare]})
     at.ask(
-        "queues", "POST", "/letters/purge", {"jobs": [single["job_id"]]}
+        "queues", "POST", "/letters/purge", {"jobs": [first["job_id"], single["job_id"]]}
     )  # all that its archive part tells of
     for _ in range(10):
         at.clock.advance(DAY)

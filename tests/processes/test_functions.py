@@ -77,6 +77,8 @@ EXPECTED = {
     "enqueue-wait-direct": (202, "wait_timeout"),
     "claim-http": (200, "jobs"),
     "claim-direct": (200, "jobs"),
+    "claim-turn-http": (200, "lease_lost"),
+    "claim-turn-direct": (200, "claims"),
     "complete-http": (200, "lease_lost"),
     "complete-direct": (200, "lease_lost"),
     "heartbeat-http": (200, "lease_lost"),

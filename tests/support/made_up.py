@@ -9,7 +9,12 @@ from schemathesis.specs.openapi.checks import negative_data_rejection, positive_
 
 from osqueue.contract.operations import ROUTES
 
-BATCHES = {"enqueue", "complete", "heartbeat"}  # a bad item of theirs fails alone, so the request succeeds
+BATCHES = {
+    "enqueue",
+    "complete",
+    "turn",
+    "heartbeat",
+}  # a bad item of theirs fails alone, so the request succeeds
 OPERATIONS = [
     route.name for route in ROUTES if route.name != "openapi"
 ]  # the contract does not ask for itself

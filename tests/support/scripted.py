@@ -59,24 +59,31 @@ def accepts(call: ApiCall) -> ApiAnswer:
     return ok({"jobs": done})
 
 
+JOB: dict[str, Any] = {
+    "job_id": KEY,
+    "token": "t-0",
+    "attempt": 2,
+    "max_attempts": 3,
+    "run": 5,
+    "priority": 1,
+    "enqueued_at": NOW,
+    "started_at": NOW,
+    "expires_at": NOW,
+    "lease": 30.0,
+    "kind": "k",
+    "payload": {"to": "ada"},
+}
+
+
 def leased(**more: Any) -> ApiAnswer:
-    job = {
-        "job_id": KEY,
-        "token": "t-0",
-        "attempt": 2,
-        "max_attempts": 3,
-        "run": 5,
-        "priority": 1,
-        "enqueued_at": NOW,
-        "started_at": NOW,
-        "expires_at": NOW,
-        "lease": 30.0,
-        "kind": "k",
-        "payload": {"to": "ada"},
-        **more,
-    }
+    job = {**JOB, **more}
     return ok({"jobs": [{name: each for name, each in job.items() if each is not None}]})
 
 
 def told(**more: Any) -> ApiAnswer:
     return ok({"completions": [{"job_id": KEY, "ok": True, **more}]})
+
+
+def turned(ended: Iterable[Any], claims: Iterable[Any]) -> ApiAnswer:
+    """A turn that went well: of as many endings, with these answers to its claims."""
+    return ok({"completions": [{"job_id": KEY, "ok": True} for _ in ended], "claims": list(claims)})

@@ -52,7 +52,7 @@ MAY_KNOW: dict[str, tuple[str, ...]] = {
     "queue": (*THINGS, "aws_calls", "events", "maintenance", "operations", "client", "worker"),
     "election": (*ENGINE, "model", "queue"),
     "pacer": (*THINGS, "operations", "queue"),
-    "otel": (*ENGINE, "model", "worker"),
+    "otel": (*ENGINE, "model", "operations", "worker"),
     "aws": (*THINGS, "aws_calls", "operations", "worker", "queue"),
     "testing": (*THINGS, "aws_calls", "operations", "worker", "queue", "aws"),
     "pytest_plugin": ("testing",),

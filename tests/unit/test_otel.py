@@ -18,8 +18,22 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 
-from osqueue import AsyncQueue, Next, NotInstalled, Queue, Rejected, Snooze, limits
+from osqueue import (
+    AsyncQueue,
+    Cancel,
+    Fail,
+    Next,
+    NotInstalled,
+    Queue,
+    Rejected,
+    Snooze,
+    Throttle,
+    Unavailable,
+    limits,
+)
+from osqueue.operations.claims import claim_of
 from osqueue.otel import instrument, with_context
+from osqueue.stores.base import Failed, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from tests.support.api_server import PREFIX, api_server
 from tests.support.served import served
@@ -426,6 +440,51 @@ def test_what_fails_is_measured_with_its_error() -> None:
     assert told.points("messaging.process.duration") == {("process", "ZeroDivisionError"): 1}
     operations = told.points("messaging.client.operation.duration")
     assert (operations["send", ""], operations["send", "Rejected"]) == (1, 1)
+
+
+def test_what_a_worker_says_in_one_commit_is_measured_by_the_way_each_attempt_ended() -> None:
+    reader = InMemoryMetricReader()
+    told = Recorded()
+    q: Queue[Any] = Queue(MemoryStore(), "mail")
+    q.configure(max_attempts=1)
+    instrument(q, told.provider, MeterProvider(metric_readers=[reader]))
+    ways = [None, Fail("no"), Snooze(60), Throttle(60), Cancel("why")]
+    q.handler(batch=len(ways))(lambda jobs: [ways[job.payload] for job in jobs])
+    q.enqueue_many([{"payload": number} for number in range(len(ways))])
+    worked(q)
+    data = reader.get_metrics_data()
+    assert data is not None
+    points = [
+        point
+        for each in data.resource_metrics[0].scope_metrics[0].metrics
+        if each.name == "messaging.client.operation.duration"
+        for point in each.data.data_points
+    ]
+    names = {(point.attributes or {})["messaging.operation.name"] for point in points}
+    assert names == {"send", "receive", "complete", "fail", "release", "throttle", "cancel"}
+    assert not any(told.spans(name) for name in ("complete", "fail", "release", "throttle", "cancel"))
+
+
+class Silent(MemoryStore):
+    """A store that stops answering."""
+
+    silent = False
+
+    def perform(self, request: StoreRequest) -> StoreReply:
+        return Failed(Unavailable("no answer")) if self.silent else super().perform(request)
+
+
+def test_a_turn_that_fails_has_a_span_for_what_it_was_to_say_and_to_claim(machine: Any) -> None:
+    told, store = Recorded(), Silent(machine)
+    q: Queue[Any] = Queue(store, "mail", machine=machine)
+    instrument(q, told.provider)
+    q.enqueue(1)
+    (lease,) = q.claim()
+    store.silent = True
+    flows = q._flows
+    q._run(flows.turn([flows.completion(lease.key, lease.token, None)], [claim_of(1, "ada", 30, None)]))
+    (complete,), (_, receive) = told.spans("complete"), told.spans("receive")
+    assert complete.status.status_code is receive.status.status_code is StatusCode.ERROR
 
 
 def test_a_handler_that_wants_to_end_the_program_has_failed_its_job_and_its_span() -> None:

@@ -18,7 +18,19 @@ from osqueue.contract.error_codes import TooLarge
 from osqueue.contract.functions import PAYLOAD_BYTES_MAX
 from osqueue.devstack.gateway import StackRequest, event_of
 from osqueue.devstack.invocation import EVENT_BYTES_MAX
-from tests.support.scripted import KEY, LATE, Say, Scripted, accepts, fault, leased, ok, told
+from tests.support.scripted import (
+    JOB,
+    KEY,
+    LATE,
+    Say,
+    Scripted,
+    accepts,
+    fault,
+    leased,
+    ok,
+    told,
+    turned,
+)
 
 
 @pytest.fixture
@@ -357,15 +369,14 @@ def test_a_result_that_is_too_large_fails_alone(opened: Any) -> None:
 
 
 def test_a_worker_keeps_what_its_gateway_refuses_until_the_credentials_are_renewed() -> None:
-    given, refusals = iter([leased(lease=3_600.0)]), iter([403, 401])
+    given, refusals = iter([JOB | {"lease": 3_600.0}]), iter([403, 401])
 
     def say(call: ApiCall) -> CallOutcome:
-        if call.route.name == "claim":
-            return next(given, ok({"jobs": [], "reason": "empty"}))
-        refusal = next(refusals, None)
+        ended = json.loads(call.body).get("completions", [])
+        refusal = next(refusals, None) if ended else None
         if refusal is not None:
             return ok({"message": "The security token included in the request is expired"}, refusal)
-        return told()
+        return turned(ended, [{"jobs": list(itertools.islice(given, 1)), "reason": "empty"}])
 
     q = Queue[Any](Scripted([say], MACHINE), "mail")
     q.handler(lambda job: "sent")

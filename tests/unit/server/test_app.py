@@ -413,7 +413,7 @@ def test_a_parameter_that_a_route_does_not_take_is_refused(caller: Caller, route
     ("path", "body", "field", "known"),
     [
         (JOBS, {"to": "ada"}, "to", "payload"),
-        (f"{QUEUE}/claims", {"count": 2}, "count", "worker, limit, wait, lease, kinds"),
+        (f"{QUEUE}/claims", {"count": 2}, "count", "worker, limit, lease, kinds, wait"),
     ],
 )
 def test_an_unknown_field_is_answered_with_those_that_are_known(

@@ -15,7 +15,7 @@ import traceback
 from asyncio import CancelledError
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -24,12 +24,15 @@ from msgspec.structs import asdict
 
 from . import __version__, limits
 from .commit.effects import QueueFlow
+from .core.job_ops import Completion, FailedAttempt
 from .errors import NotInstalled, Rejected
 from .model import validation
 from .model.follow_ups import Next
 from .model.job import Done, Enqueued
 from .model.job_options import OPTIONS
 from .model.keys import job_id
+from .operations.claims import ClaimResult, TurnAnswers
+from .operations.endings import AttemptEnd, ReleasedJob
 from .worker.handlers import Handler, is_coroutine
 from .worker.outcomes import (
     Directive,
@@ -238,16 +241,43 @@ class TracedFlows:
 
     def claim(self, *args: Any, **kwargs: Any) -> QueueFlow[Any]:
         """A span where there were jobs, linked to those who enqueued them: an idle worker makes none."""
-        with TracedOperation(self._telemetry, "receive", "receive", SpanKind.CLIENT) as call:
-            call.shown = False
+        with self._receive() as call:
             claimed = yield from self._flows.claim(*args, **kwargs)
-            jobs = [each.lease.job for each in claimed.leases]
-            call.shown = bool(jobs)
-            call.about([job_id(job.key) for job in jobs], batch=True)
-            call.links = _links(dict(job.headers or ()) for job in jobs)
-            call.counter = self._telemetry.consumed
-            call.messages = {"": len(jobs)}
+            self._received(call, [claimed])
         return claimed
+
+    def turn(self, endings: Sequence[AttemptEnd], claims: Sequence[Any]) -> QueueFlow[TurnAnswers]:
+        """What a worker says in one commit is an operation of each way to end, and one of all its claims."""
+        ways: dict[str, list[int]] = {}
+        for at, each in enumerate(endings):
+            ways.setdefault(_way(each), []).append(at)
+        with ExitStack() as calls:
+            settling = [
+                calls.enter_context(self._settle(way, [(endings[at].key,) for at in places]))
+                for way, places in ways.items()
+            ]
+            receiving = calls.enter_context(self._receive()) if claims else None
+            done, claimed = yield from self._flows.turn(endings, claims)
+            for call, places in zip(settling, ways.values(), strict=True):
+                call.error = _trouble([done[at] for at in places])
+            if receiving is not None:
+                self._received(receiving, claimed)
+        return done, claimed
+
+    def _receive(self) -> TracedOperation:
+        call = TracedOperation(self._telemetry, "receive", "receive", SpanKind.CLIENT)
+        call.shown = False
+        return call
+
+    def _received(self, call: TracedOperation, claimed: Sequence[ClaimResult | Exception]) -> None:
+        call.error = _trouble(claimed)
+        found = [each for each in claimed if isinstance(each, ClaimResult)]
+        jobs = [each.lease.job for claim in found for each in claim.leases]
+        call.shown = bool(jobs)
+        call.about([job_id(job.key) for job in jobs], batch=True)
+        call.links = _links(dict(job.headers or ()) for job in jobs)
+        call.counter = self._telemetry.consumed
+        call.messages = {"": len(jobs)}
 
     def complete(self, key: bytes, token: str, value: Any) -> QueueFlow[bool]:
         """One job."""
@@ -285,8 +315,7 @@ class TracedFlows:
     ) -> QueueFlow[list[Done]]:
         with self._settle(name, items) as call:
             done = yield from flow()
-            if len(done) == 1 and not done[0].ok:
-                call.error = done[0].code
+            call.error = _trouble(done)
         return done
 
     def _settle(self, name: str, items: Sequence[Any]) -> TracedOperation:
@@ -295,6 +324,22 @@ class TracedFlows:
         call.shown = trace.get_current_span(call.context).get_span_context().is_valid
         call.about([job_id(item[0]) for item in items], batch=len(items) != 1)
         return call
+
+
+def _way(item: AttemptEnd) -> str:
+    """What an ending is called."""
+    if isinstance(item, ReleasedJob):
+        return "throttle" if item.pause_ms else "release"
+    return {Completion: "complete", FailedAttempt: "fail"}.get(type(item), "cancel")
+
+
+def _trouble(answers: Sequence[object]) -> str:
+    """The type of an error among answers, or what a single one was refused for."""
+    error = next((each for each in answers if isinstance(each, Exception)), None)
+    if error is not None:
+        return type(error).__qualname__
+    refused = [each.code for each in answers if isinstance(each, Done) and not each.ok]
+    return refused[0] if refused and len(answers) == 1 else ""
 
 
 # ── Handlers ─────────────────────────────────────────────────────────────────

@@ -13,7 +13,7 @@ from starlette.types import Scope
 from ..server.app import ApiResponse
 from .tokens import Identity
 
-IDLE = {"claim", "health", "heartbeat"}  # of no interest where no job was in it
+IDLE = {"claim", "turn", "health", "heartbeat"}  # of no interest where no job was in it
 FAULTS_OF_OURS = 500
 LEVELS = ("debug", "info", "warning", "error")
 GONE = 499  # as other servers log a caller who hung up

@@ -7,13 +7,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..commit.effects import QueueFlow
+from ..commit.effects import QueueFlow, submit_together
 from ..core.job_ops import TicketUse
 from ..core.settings import ConsumerSettings
-from ..operations.claims import ClaimResult
+from ..operations.claims import ClaimResult, turn_answers
 from ..operations.consumers import HeldTicket, claim_under, keep_ticket
 from ..worker.job import WorkerJob
-from ..worker.reporter import Answered, Ended, WorkerReporter, submit_together
+from ..worker.reporter import Answered, Ended, WorkerReporter
 
 
 class TurnWish(Struct, frozen=True):
@@ -49,16 +49,19 @@ class TicketReporter(WorkerReporter):
         self, ended: Sequence[Ended], beating: Sequence[WorkerJob[Any]], wish: TurnWish
     ) -> QueueFlow[TurnAnswer]:
         """Say how jobs ended, claim more, send heartbeats for others and the ticket: all in one commit."""
-        flows: list[QueueFlow[Any]] = [self.turn_with(ended, self._claims(wish))]
+        flows: list[QueueFlow[Any]] = [
+            self._flows.end([self._ending(*each) for each in ended]),
+            *self._claims(wish),
+        ]
+        turn = len(flows)
         if beating:
             flows.append(self._beat_all(beating))
             if wish.limit is None:  # a claim keeps it by itself
                 flows.append(keep_ticket(self._held(wish), self._settings.lease_ms))
-        turned, *beats = yield from submit_together(flows)
-        if isinstance(turned, Exception):
-            raise turned
-        answers, claims = turned
-        problem = next((each for each in beats if isinstance(each, Exception)), None)
+        found = yield from submit_together(flows)
+        said, claims = turn_answers(len(ended), found[:turn])
+        answers = yield from self._again_alone(ended, said)
+        problem = next((each for each in found[turn:] if isinstance(each, Exception)), None)
         return TurnAnswer(answers, claims[0] if claims else None, problem)
 
     def _beat_all(self, jobs: Sequence[WorkerJob[Any]]) -> QueueFlow[None]:

@@ -11,7 +11,7 @@ from aws_lambda_powertools import Logger
 from ..clock import Machine
 from ..server.app import ApiResponse
 
-_IDLE = {"claim", "health", "heartbeat"}  # of no interest where no job was in it
+_IDLE = {"claim", "turn", "health", "heartbeat"}  # of no interest where no job was in it
 FAULTS_OF_OURS = 500
 
 

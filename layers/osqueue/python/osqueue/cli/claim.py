@@ -16,7 +16,7 @@ from ..model import validation
 from ..model.job import Done
 from ..model.job_options import ViewedOptions
 from ..model.keys import key_of, shard_of
-from ..operations.claims import lease_lost
+from ..operations.endings import lease_lost
 from ..queue.blocking import Queue
 from ..queue.lease import Lease
 from .exits import REFUSED

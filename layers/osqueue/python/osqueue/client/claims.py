@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from .. import limits
@@ -23,18 +24,21 @@ from ..contract.schemas import (
     Held,
     ItemResult,
     Leased,
+    Leases,
     NewClaim,
+    NewTurn,
+    TurnClaim,
 )
-from ..contract.schemas import Leases as Answered
-from ..core.job_ops import LeaseBeat
+from ..core.job_ops import ClaimJobs, Completion, FailedAttempt, LeaseBeat
 from ..core.state import JobRecord, LeaseRecord, Links
-from ..errors import Damaged, OsqueueError
+from ..errors import Damaged, OsqueueError, Timeout, Unavailable
 from ..model import validation
 from ..model.fields import moment
 from ..model.job import Done
 from ..model.job_options import columns_viewed
 from ..model.keys import job_id, key_of
-from ..operations.claims import ClaimResult, GrantedLease, closed_until, release_times, throttle_of
+from ..operations.claims import ClaimResult, GrantedLease, TurnAnswers, claim_of, closed_until
+from ..operations.endings import AbortedJob, AttemptEnd, EndingCalls
 from ..operations.head_board import JITTER_SHARE, Pace, WorkWaiter
 from .call import ApiClient, RemoteFlow, batches, one_for_each
 from .content import content, encoded, fields
@@ -45,10 +49,8 @@ WORKER_POLL_SECONDS_FIRST = 0.05  # between two claims of a worker, doubled up t
 DOUBLINGS_MAX = 30
 BEAT_SECONDS_MAX = 5.0  # for one try: a call that hangs must not take the leases along
 
-Holding = Sequence[tuple[bytes, str]]
 
-
-class RemoteClaims(ApiClient):
+class RemoteClaims(EndingCalls, ApiClient):
     """The flows of workers."""
 
     def claim(
@@ -60,31 +62,75 @@ class RemoteClaims(ApiClient):
         kinds: Iterable[str] | None = None,
     ) -> RemoteFlow[ClaimResult]:
         """Lease jobs, waiting up to ``wait`` seconds for the first: by asking again, so that no function sleeps."""
-        wanted = validation.kinds(kinds)
-        body = NewClaim(
-            worker=validation.text(
-                self.machine.name() if worker is None else worker, "worker", limits.WORKER_CHARS_MAX, 1
-            ),
-            limit=validation.whole_number(limit, "limit", 1, limits.CLAIM_LIMIT_MAX),
-            lease=validation.lease_ms(lease) / 1000,
-            kinds=None if wanted is None else list(wanted),
-        )
+        op = claim_of(limit, self.machine.name() if worker is None else worker, lease, kinds)
         wait_s = validation.milliseconds(wait, "wait", 0, limits.DAY_MS) / 1000
+        body = NewClaim(**_claim_fields(op))
 
         until = self.machine.monotonic() + wait_s
         pause = POLL_SECONDS_FIRST
         while True:
             sent_at = self.machine.monotonic()  # before all tries: a lease ends no earlier than it says
-            answer: Answered = yield from self.ask("claim", body=body)
-            claimed = ClaimResult((), answer.reason, answer.retry_after, answer.scope)
+            answer: Leases = yield from self.ask("claim", body=body)
+            claimed = _claimed(answer, op.worker, sent_at)
             left = until - self.machine.monotonic()
-            if answer.jobs or left <= 0:
-                granted = tuple(_granted(each, body.worker, sent_at) for each in answer.jobs)
-                return ClaimResult(granted) if granted else claimed
+            if claimed.leases or left <= 0:
+                return claimed
             now = self.machine.monotonic()
             soon = pause if claimed.retry_after is None else max(POLL_SECONDS_FIRST, claimed.retry_after)
             yield Sleep(min(max(min(pause, soon), closed_until(claimed, now) - now), left))
             pause = min(2 * pause, POLL_SECONDS_MAX)
+
+    # ── A worker's turn ──────────────────────────────────────────────────────
+    def turn(self, endings: Sequence[AttemptEnd], claims: Sequence[ClaimJobs]) -> RemoteFlow[TurnAnswers]:
+        """Say how attempts ended and claim jobs, in one call, or in as few as hold them. Raises no OsqueueError.
+
+        Where a call's answer is lost, its endings are said again without its claims, until they are heard. So no
+        ending is lost, and of leases those at most that this one call was granted: they run out by themselves.
+        """
+        done: list[Done | Exception] = []
+        found: list[ClaimResult | Exception] = []
+        ended = [each for _, each in batches([msgspec.json.encode(self._ending(item)) for item in endings])]
+        wanted = [
+            each
+            for _, each in batches([msgspec.json.encode(TurnClaim(**_claim_fields(op))) for op in claims])
+        ]
+        completions: list[Raw]
+        wishes: list[Raw]
+        for completions, wishes in zip_longest(ended, wanted, fillvalue=[]):
+            ops = claims[len(found) : len(found) + len(wishes)]
+            try:
+                told, claimed = yield from self._turn(completions, wishes, ops)
+            except OsqueueError as error:
+                told, claimed = [error] * len(completions), [error] * len(wishes)
+            done += told
+            found += claimed
+        return done, found
+
+    def _turn(
+        self, completions: list[Raw], wishes: list[Raw], claims: Sequence[ClaimJobs]
+    ) -> RemoteFlow[TurnAnswers]:
+        """One call; and where its answer was lost another, of the endings alone."""
+        sent_at = self.machine.monotonic()
+        claimed: list[ClaimResult | Exception] = []
+        answer: CompletionResults | None = None
+        if wishes:
+            body = NewTurn(completions=completions, claims=wishes, codec=self.codec.results.name)
+            try:
+                answer = turn = yield from self.ask("turn", body=body)
+            except (Timeout, Unavailable) as error:
+                if error.permanent or not completions:
+                    raise
+                claimed = [error] * len(wishes)
+            else:
+                for op, each in zip(claims, one_for_each(turn.claims, wishes), strict=True):
+                    claimed.append(
+                        _claimed(each, op.worker, sent_at) if each.error is None else error_of(each.error)
+                    )
+        if answer is None:
+            left = self.timeout - (self.machine.monotonic() - sent_at)
+            answer = yield from self._complete(completions, max(0.0, left))
+        done = map(_done, one_for_each(answer.completions, completions))
+        return [each if each.error is None else each.error for each in done], claimed
 
     def work_waiter(self, kinds: Sequence[str] | None = None, poll: float = POLL_SECONDS_MAX) -> WorkWaiter:
         """One who claims jobs of these kinds, again and again."""
@@ -104,75 +150,45 @@ class RemoteClaims(ApiClient):
     # ── What a worker says ───────────────────────────────────────────────────
     def complete(self, key: bytes, token: str, value: Any) -> RemoteFlow[bool]:
         """One job; answers whether its lease was still the newest."""
-        (done,) = yield from self.complete_encoded([(key, token, self.encode_result(value))])
+        (done,) = yield from self.end([self.completion(key, token, self.encode_result(value))])
         if done.error is not None:
             raise done.error
         return done.ok
 
-    def complete_many(self, items: Sequence[tuple[bytes, str, Any]]) -> RemoteFlow[list[Done]]:
-        """(key, token, result) each. Raises Rejected for a result that cannot be serialised or is too large."""
-        return self.complete_encoded([(key, token, self.encode_result(value)) for key, token, value in items])
-
     def encode_result(self, value: Any) -> bytes | None:
-        """A result as it travels: None stays None."""
         return None if value is None else encoded(self.codec.results, value, "result")
 
-    def complete_encoded(self, items: Sequence[tuple[bytes, str, bytes | None]]) -> RemoteFlow[list[Done]]:
-        """The same with results already serialised."""
-        return self._end(
-            Ending(
-                job_id=job_id(key),
-                token=token,
-                **({} if data is None else fields(self.codec.results, data, "result")),
-            )
-            for key, token, data in items
-        )
-
-    def fail_many(
-        self, items: Sequence[tuple[bytes, str, Any]], retry_in: float | None = None, retry: bool = True
-    ) -> RemoteFlow[list[Done]]:
-        """(key, token, error) each."""
-        wait = None
-        if retry_in is not None:
-            wait = validation.milliseconds(retry_in, "retry_in", 0, limits.DELAY_MS_MAX) / 1000
-        return self._end(
-            Ending(
-                job_id=job_id(key), token=token, error=_error_details(error), retry_in=wait, retry=bool(retry)
-            )
-            for key, token, error in items
-        )
-
-    def release_many(
-        self, items: Holding, delay: float = 0, until: datetime | float | None = None
-    ) -> RemoteFlow[list[Done]]:
-        """(key, token) each."""
-        wait, at_ms = release_times(delay, until)
-        when = moment(at_ms) if at_ms else wait / 1000 or True
-        return self._end(Ending(job_id=job_id(key), token=token, release=when) for key, token in items)
-
-    def throttle_many(
-        self, items: Holding, seconds: float, scope: str = "kind", why: str = ""
-    ) -> RemoteFlow[list[Done]]:
-        """(key, token) each."""
-        pause, _, reason = throttle_of(seconds, scope, why)
-        return self._end(
-            Ending(job_id=job_id(key), token=token, throttle=pause / 1000, scope=scope, why=reason)
-            for key, token in items
-        )
-
-    def abort_many(self, items: Holding, why: str = "") -> RemoteFlow[list[Done]]:
-        """(key, token) each."""
-        reason = validation.error_text(why)
-        return self._end(Ending(job_id=job_id(key), token=token, cancel=reason) for key, token in items)
-
-    def _end(self, endings: Iterable[Ending]) -> RemoteFlow[list[Done]]:
+    def end(self, items: Sequence[AttemptEnd]) -> RemoteFlow[list[Done]]:
         """Endings, a call's worth at a time: one commit for each shard of theirs."""
         found: list[Done] = []
-        for _, batch in batches([msgspec.json.encode(each) for each in endings]):
-            body = Endings(completions=batch, codec=self.codec.results.name)
-            answer: CompletionResults = yield from self.ask("complete", body=body)
+        for _, batch in batches([msgspec.json.encode(self._ending(each)) for each in items]):
+            answer = yield from self._complete(batch)
             found.extend(map(_done, one_for_each(answer.completions, batch)))
         return found
+
+    def _complete(self, batch: list[Raw], seconds: float | None = None) -> RemoteFlow[CompletionResults]:
+        body = Endings(completions=batch, codec=self.codec.results.name)
+        answer: CompletionResults = yield from self.ask("complete", body=body, seconds=seconds)
+        return answer
+
+    def _ending(self, item: AttemptEnd) -> Ending:
+        """An ending as it travels."""
+        how: dict[str, Any] = {}
+        if isinstance(item, Completion):
+            data = item.result
+            if item.codec and isinstance(data, bytes):
+                how = fields(self.codec.results, data, "result")
+        elif isinstance(item, FailedAttempt):
+            wait = None if item.retry_ms < 0 else item.retry_ms / 1000
+            how = {"error": _error_details(item), "retry_in": wait, "retry": not item.final}
+        elif isinstance(item, AbortedJob):
+            how = {"cancel": item.why}
+        elif item.pause_ms:
+            scope = "queue" if item.whole else "kind"
+            how = {"throttle": item.pause_ms / 1000, "scope": scope, "why": item.why}
+        else:
+            how = {"release": moment(item.at_ms) if item.at_ms else item.delay_ms / 1000 or True}
+        return Ending(job_id=job_id(item.key), token=item.token, **how)
 
     def heartbeat_many(
         self, items: Sequence[LeaseBeat], lease: float | None = None
@@ -194,6 +210,21 @@ class RemoteClaims(ApiClient):
             answer: HeartbeatResults = yield from self.ask("heartbeat", body=body, patience=BEAT_SECONDS_MAX)
             found.extend(map(_done, one_for_each(answer.leases, batch)))
         return found
+
+
+def _claim_fields(op: ClaimJobs) -> dict[str, Any]:
+    return {
+        "worker": op.worker,
+        "limit": op.limit,
+        "lease": op.lease_ms / 1000,
+        "kinds": None if op.kinds is None else list(op.kinds),
+    }
+
+
+def _claimed(answer: Leases, worker: str, sent_at: float) -> ClaimResult:
+    if not answer.jobs:
+        return ClaimResult((), answer.reason, answer.retry_after, answer.scope)
+    return ClaimResult(tuple([_granted(each, worker, sent_at) for each in answer.jobs]))
 
 
 def _granted(leased: Leased, worker: str, sent_at: float) -> GrantedLease:
@@ -242,14 +273,13 @@ def _ms(at: datetime) -> int:
     return round(at.timestamp() * 1000)
 
 
-def _error_details(error: Any) -> str | ErrorDetails:
-    details = validation.error_details(error)
-    if not details.type and not details.trace:
-        return details.text
+def _error_details(item: FailedAttempt) -> str | ErrorDetails:
+    if not item.error_type and not item.trace:
+        return item.error
     return ErrorDetails(
-        message=details.text.removeprefix(f"{details.type}: "),
-        type=details.type or None,
-        traceback=details.trace or None,
+        message=item.error.removeprefix(f"{item.error_type}: "),
+        type=item.error_type or None,
+        traceback=item.trace or None,
     )
 
 

@@ -42,6 +42,21 @@ _VIEW: dict[str, Any] = {
     "id": "order-7",
     "run": 0,
 }
+_LEASED: dict[str, Any] = {
+    "job_id": _JOB,
+    "token": _TOKEN,
+    "attempt": 1,
+    "max_attempts": 5,
+    "run": 1,
+    "priority": 5,
+    "enqueued_at": _NOON,
+    "started_at": "2030-01-31T12:00:01Z",
+    "expires_at": "2030-01-31T12:01:01Z",
+    "lease": 60.0,
+    "kind": "welcome",
+    "id": "order-7",
+    "payload": {"to": "ada@example.com"},
+}
 _BATCH = {
     "batch_id": "0190a8b2-7c1d-7e4f-8a5b-3c2d1e0f9a00",
     "name": "march",
@@ -87,25 +102,7 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     ),
     "claim": (
         {"worker": "mailer-1", "limit": 10, "lease": 60, "kinds": ["welcome"]},
-        {
-            "jobs": [
-                {
-                    "job_id": _JOB,
-                    "token": _TOKEN,
-                    "attempt": 1,
-                    "max_attempts": 5,
-                    "run": 1,
-                    "priority": 5,
-                    "enqueued_at": _NOON,
-                    "started_at": "2030-01-31T12:00:01Z",
-                    "expires_at": "2030-01-31T12:01:01Z",
-                    "lease": 60.0,
-                    "kind": "welcome",
-                    "id": "order-7",
-                    "payload": {"to": "ada@example.com"},
-                }
-            ]
-        },
+        {"jobs": [_LEASED]},
     ),
     "complete": (
         {
@@ -122,6 +119,13 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
                 {"job_id": _JOB, "ok": False, "code": "lease_lost"},
             ]
         },
+    ),
+    "turn": (
+        {
+            "completions": [{"job_id": _JOB, "token": _TOKEN, "result": {"sent": True}}],
+            "claims": [{"worker": "mailer-1", "limit": 10}],
+        },
+        {"completions": [{"job_id": _JOB, "ok": True}], "claims": [{"jobs": [_LEASED]}]},
     ),
     "heartbeat": (
         {"leases": [{"job_id": _JOB, "token": _TOKEN}], "lease": 60},

@@ -41,7 +41,7 @@ class FunctionSpec(Struct, frozen=True):
 
 FUNCTIONS: tuple[FunctionSpec, ...] = (
     FunctionSpec("enqueue", "queues jobs", 28, 512),
-    FunctionSpec("claim", "leases jobs", 28, 512),
+    FunctionSpec("claim", "leases jobs, and makes workers' turns", 28, 512),
     FunctionSpec("complete", "hears how attempts ended", 28, 512),
     FunctionSpec("heartbeat", "extends leases, and hears which workers there are", 28, 512),
     FunctionSpec("jobs", "tells of single jobs and cancels them", 28, 512),

@@ -74,6 +74,17 @@ ROUTES: tuple[Route, ...] = (
         answer=schemas.CompletionResults,
     ),
     Route(
+        name="turn",
+        method="POST",
+        path=QUEUE + "/turns",
+        what="Say how attempts ended and lease jobs, in one commit where both are of one shard. Never waits.",
+        function="claim",
+        module="claims",
+        request=schemas.NewTurn,
+        answer=schemas.TurnResults,
+        repeat=Repeat.UNAPPLIED,
+    ),
+    Route(
         name="heartbeat",
         method="POST",
         path=QUEUE + "/heartbeats",

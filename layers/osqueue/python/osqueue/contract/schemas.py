@@ -90,14 +90,19 @@ class AcceptedJobs(ResponseBody, frozen=True, kw_only=True):
 
 
 # ── Claim ────────────────────────────────────────────────────────────────────
-class NewClaim(RequestBody, frozen=True, kw_only=True):
-    """Lease up to ``limit`` jobs. ``wait`` is how long to wait for the first."""
+class TurnClaim(RequestBody, frozen=True, kw_only=True):
+    """Lease up to ``limit`` jobs that are there now."""
 
     worker: str = "api"
     limit: int = 1
-    wait: float = 0
     lease: float = limits.LEASE_MS_DEFAULT / 1000
     kinds: list[str] | None = None
+
+
+class NewClaim(TurnClaim, frozen=True, kw_only=True):
+    """Lease up to ``limit`` jobs. ``wait`` is how long to wait for the first."""
+
+    wait: float = 0
 
 
 class Leased(ViewedOptions, ResponseBody, frozen=True, kw_only=True):
@@ -128,7 +133,9 @@ class Leases(ResponseBody, frozen=True, kw_only=True):
 
     jobs: list[Leased]
     reason: str | None = (
-        None  # "empty", "paused", "rate_limited", "running_limit", "in_flight_limit", "groups_closed" or "group_limit"
+        # "empty", "paused", "rate_limited", "running_limit", "in_flight_limit", "groups_closed" or "group_limit"; of a
+        # turn also "answer_full", by the jobs of its other claims
+        None
     )
     retry_after: float | None = None
     scope: str | None = None  # "queue"; "kind": other kinds may start; "group": resume those that wait
@@ -167,6 +174,13 @@ class Endings(RequestBody, frozen=True, kw_only=True):
     codec: str = "json"
 
 
+class NewTurn(Endings, frozen=True, kw_only=True):
+    """Up to 1,000 endings and up to 1,000 claims, committed together. A bad item fails alone."""
+
+    completions: list[Raw] = []
+    claims: list[Raw]  # each a TurnClaim; decoded one by one
+
+
 class Held(RequestBody, frozen=True, kw_only=True):
     """One lease, and what is new of its job's progress: from 0 to 1, and up to 80 characters."""
 
@@ -197,6 +211,21 @@ class CompletionResults(ResponseBody, frozen=True, kw_only=True):
     """One ``ItemResult`` for each item, in order."""
 
     completions: list[ItemResult]
+
+
+class ClaimAnswer(Leases, frozen=True, kw_only=True):
+    """What a claim of a turn brought; with ``error``: nothing, and why."""
+
+    error: Fault | None = None
+
+
+class TurnResults(CompletionResults, frozen=True, kw_only=True):
+    """One ``ItemResult`` for each ending and one ``ClaimAnswer`` for each claim, in order.
+
+    An ending that is "stale" with an ``error`` has perhaps not been committed: say it again.
+    """
+
+    claims: list[ClaimAnswer]
 
 
 class HeartbeatResults(ResponseBody, frozen=True, kw_only=True):

@@ -1,58 +1,33 @@
-"""Claim, and what a worker says of the jobs it holds."""
+"""Claim, and the turns of a worker: how its jobs ended, and a claim for the next, in one commit."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from datetime import datetime
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import limits
-from ..commit.effects import QueueFlow, Submit
+from ..commit.effects import QueueFlow, Submit, submit_together
 from ..core.groups import are_stopped
-from ..core.job_ops import (
-    AbortJobs,
-    ClaimJobs,
-    CompleteJobs,
-    Completion,
-    ExtendLeases,
-    FailedAttempt,
-    FailJobs,
-    LeaseBeat,
-    LeaseRef,
-    ReleaseJobs,
-)
-from ..core.ops import Code, Op, Outcome
-from ..core.pauses import lengthened, timed
-from ..core.queue_ops import LengthenPauses
+from ..core.job_ops import ClaimJobs
+from ..core.ops import Code, Outcome
 from ..core.rows import BodyRef
-from ..core.state import COMPLETED, LeaseRecord
-from ..errors import Damaged, LeaseLost, OsqueueError, Rejected, shown
+from ..core.state import LeaseRecord
+from ..errors import Damaged, OsqueueError
 from ..model import validation
 from ..model.codecs import Codec
 from ..model.job import Done
-from ..model.keys import job_id, shard_of
-from ..objects.lookup import seek_rows
 from ..objects.segments import read_bodies
-from ..objects.staging import wipe_refused
+from .endings import AttemptEnd, EndingFlows
 from .head_board import NEVER, NEVER_BEFORE
-from .waiting import WaitFlows
 
 if TYPE_CHECKING:
     from .lending import Borrower
 
 CLOSED_SECONDS_MAX = 60.0  # for which one who waits believes that a queue is closed: a limit may be lifted
-SCOPES = ("kind", "queue")  # of what a throttle lets nothing start
-SPREAD_SECONDS_MAX = 5.0  # for which one tries to tell another shard of a pause
-STALE_TRIES = 3  # times a result is staged again when the collector overtook it
-
-_LOST = (Code.LEASE_LOST, Code.STALE)
-
-OpFactory = Callable[[int, Sequence[Any]], QueueFlow[Op]]
 
 
 class GrantedLease(Struct, frozen=True):
@@ -105,6 +80,16 @@ class ClaimResult(Struct, frozen=True):
     by_limiter: bool = False  # its limiter gave no slot: no head tells when it will
 
 
+class FoundLeases(Struct, frozen=True):
+    """What a claim was granted, before it is read what its jobs are given to work on."""
+
+    shard: int
+    leases: Sequence[LeaseRecord]
+    asked: float  # monotonic seconds when the claim was sent
+
+
+# Of each ending and each claim. An error in its place: nobody knows yet, so say it again; or it was refused.
+TurnAnswers = tuple[list[Done | Exception], list[ClaimResult | Exception]]
 NOTHING = ClaimResult((), "empty")
 UNREADABLE_TEXT = (
     "the next jobs lie in an object that is missing, damaged or of a newer format. Other operations go on. See"
@@ -124,23 +109,6 @@ REASONS: dict[Code | str, tuple[str, str | None]] = {  # why a claim is empty, a
     STOPPED: ("groups_closed", "group"),
     Code.GROUP_LIMIT: ("group_limit", None),
 }
-
-
-def release_times(delay: Any, until: Any) -> tuple[int, int]:
-    """When a job that is given back is offered again: so many ms from now, or at a time. Raises Rejected."""
-    wait = validation.milliseconds(delay, "delay", 0, limits.DELAY_MS_MAX)
-    at = 0 if until is None else validation.moment_ms(until, "until", limits.AT_MS_MAX)
-    if wait and until is not None:
-        raise Rejected("until: a delay is given, too. Say one of them.", field="until")
-    return wait, at
-
-
-def throttle_of(seconds: Any, scope: Any, why: Any) -> tuple[int, bool, str]:
-    """For how many ms what does not start, the whole queue or a kind, and why. Raises Rejected."""
-    pause = validation.milliseconds(validation.seconds(seconds), "seconds", 1, limits.DELAY_MS_MAX)
-    if scope not in SCOPES:
-        raise Rejected(f"scope: {shown(scope)} is neither 'kind' nor 'queue'.", field="scope")
-    return pause, scope == "queue", validation.error_text(why)
 
 
 def closed_until(claimed: ClaimResult, now: float) -> float:
@@ -172,7 +140,7 @@ def why_empty(answers: Sequence[tuple[Code | str, int]]) -> ClaimResult:
     return ClaimResult((), reason, min(waits) / 1000 if waits else None, scope, refused)
 
 
-class ClaimFlows(WaitFlows):
+class ClaimFlows(EndingFlows):
     """The flows of workers."""
 
     def claim(
@@ -184,8 +152,8 @@ class ClaimFlows(WaitFlows):
         kinds: Iterable[str] | None = None,
     ) -> QueueFlow[ClaimResult]:
         """Lease jobs, waiting up to ``wait`` seconds for the first."""
-        name = self.machine.name() if worker is None else worker
-        op, wait_s = _asked(limit, name, lease, wait, None if kinds is None else validation.kinds(kinds))
+        op = claim_of(limit, self.machine.name() if worker is None else worker, lease, kinds)
+        wait_s = validation.milliseconds(wait, "wait", 0, limits.DAY_MS) / 1000
         if not wait_s:
             return (yield from self._claim(op))
         until = self.machine.monotonic() + wait_s
@@ -200,9 +168,20 @@ class ClaimFlows(WaitFlows):
             waiter.closed_until, waiter.again_at = closed_until(claimed, now), again_at(claimed, now)
             yield from self.rest(waiter, left)
 
-    def _claim(self, op: ClaimJobs) -> QueueFlow[ClaimResult]:
+    def turn(self, endings: Sequence[AttemptEnd], claims: Sequence[ClaimJobs]) -> QueueFlow[TurnAnswers]:
+        """Say how attempts ended and claim jobs, in one commit where they meet at a shard. No claim waits."""
+        start = self.machine.uniform()
+        flows = [self.end(endings), *[self._claim(op, start) for op in claims]]
+        return turn_answers(len(endings), (yield from submit_together(flows)))
+
+    def _claim(self, op: ClaimJobs, start: float | None = None) -> QueueFlow[ClaimResult]:
+        found = yield from self.find_work(op, start)
+        return found if isinstance(found, ClaimResult) else ClaimResult((yield from self.granted(found)))
+
+    def find_work(self, op: ClaimJobs, start: float | None = None) -> QueueFlow[FoundLeases | ClaimResult]:
+        """Claim in the first shard that has something: from any one on, or from where ``start``, below 1, says."""
         count = self.shards_seen() or (yield from self.shards())
-        first = int(self.machine.uniform() * count) if count > 1 else 0
+        first = int((self.machine.uniform() if start is None else start) * count) if count > 1 else 0
         answers: list[tuple[Code | str, int]] = []
         damaged = False
         borrower: Borrower | None = None
@@ -219,7 +198,7 @@ class ClaimFlows(WaitFlows):
             if outcome.leases:
                 for each in range(count):
                     self.board(each).active = asked
-                return ClaimResult((yield from self.granted(shard, outcome.leases, asked)))
+                return FoundLeases(shard, outcome.leases, asked)
             if outcome.code == Code.UNREADABLE:
                 damaged = True  # the other shards may have work that can be read
             head = self.writers[shard].head
@@ -243,207 +222,25 @@ class ClaimFlows(WaitFlows):
         head = self.writers[shard].head
         return "" if head is None else head.state.settings.limiter
 
-    def granted(
-        self, shard: int, leases: Sequence[LeaseRecord], asked: float
-    ) -> QueueFlow[tuple[GrantedLease, ...]]:
+    def granted(self, found: FoundLeases) -> QueueFlow[tuple[GrantedLease, ...]]:
         """Leases with what their jobs were given to work on."""
+        leases, asked = found.leases, found.asked
         links = [lease.job.links for lease in leases]
         contents: list[Any] = [lease.job.payload for lease in leases]
         if any(links):
             contents = [each for lease in leases for each in lease.job.contents]
         if BodyRef in map(type, contents):
-            contents = yield from read_bodies(self.writers[shard].root, contents)
+            contents = yield from read_bodies(self.writers[found.shard].root, contents)
         if any(links):
             return with_contents(leases, contents, asked)
         given = zip(leases, contents, strict=True)
         return tuple([GrantedLease(lease, payload, asked) for lease, payload in given])
 
-    # ── What a worker says ───────────────────────────────────────────────────
-    def complete(self, key: bytes, token: str, value: Any) -> QueueFlow[bool]:
-        """One job; answers whether its lease was still the newest."""
-        data = self.encode_result(value)
-        if key[15] < limits.SHARDS_MAX and len(data or b"") <= limits.INLINE_BYTES_MAX:  # nothing to stage
-            item = self._completion(key, token, data)
-            answer = yield Submit(key[15], (CompleteJobs((item,)),))
-            if answer.outcomes[0].code not in _LOST:
-                return True
-            (won,) = yield from self._won_before(key[15], [item])
-            return won
-        (done,) = yield from self.complete_encoded([(key, token, data)])
-        return done.ok
 
-    def complete_many(self, items: Sequence[tuple[bytes, str, Any]]) -> QueueFlow[list[Done]]:
-        """(key, token, result) each; one commit per shard. Raises Rejected for a result that cannot be serialised."""
-        return self.complete_encoded([(key, token, self.encode_result(value)) for key, token, value in items])
-
-    def encode_result(self, value: Any) -> bytes | None:
-        """A result as stored: None stays None, since a serialiser may make nothing of something else."""
-        return None if value is None else self.codec.results.encode(value, "result")
-
-    def _completion(self, key: bytes, token: str, data: bytes | None) -> Completion:
-        return (
-            Completion(key, token) if data is None else Completion(key, token, data, self.codec.results.name)
-        )
-
-    def complete_encoded(self, items: Sequence[tuple[bytes, str, bytes | None]]) -> QueueFlow[list[Done]]:
-        """The same with results already serialised."""
-        found = [self._completion(key, token, data) for key, token, data in items]
-        done = yield from self._held(found, self._complete_ops)
-        yield from self.look_back(found, done)
-        return done
-
-    def look_back(self, items: Sequence[Any], done: list[Done]) -> QueueFlow[None]:
-        """Completions that lost their lease may repeat the one that won: these answer as it did.
-
-        What was committed is told whatever happens here. Where nobody can tell just now, the answer is "stale": say
-        it again. A call that has nothing else to tell raises the error.
-        """
-        late: dict[int, list[int]] = {}
-        for at, each in enumerate(done):
-            if isinstance(items[at], Completion) and each.code == "lease_lost":
-                late.setdefault(shard_of(items[at].key), []).append(at)
-        all_late = sum(map(len, late.values())) == len(done)
-        for shard, places in late.items():
-            for start in range(0, len(places), limits.ITEMS_PER_REQUEST_MAX):
-                chunk = places[start : start + limits.ITEMS_PER_REQUEST_MAX]
-                try:
-                    won = yield from self._won_before(shard, [items[at] for at in chunk])
-                except OsqueueError:
-                    if all_late:
-                        raise
-                    codes = [Code.STALE] * len(chunk)
-                else:
-                    codes = [Code.OK if before else Code.LEASE_LOST for before in won]
-                for at, code in zip(chunk, codes, strict=True):
-                    done[at] = done_of(items[at].key, code)
-
-    def _won_before(self, shard: int, items: Sequence[Completion]) -> QueueFlow[list[bool]]:
-        """Which are repeats of the complete that won? Its row may have left the head, so the reducer cannot tell.
-
-        One look at the shard tells of all of them.
-        """
-        if shard >= limits.SHARDS_MAX:  # no queue drew such a key
-            return [False] * len(items)
-        rows = yield from seek_rows(self.queue, shard, {item.key for item in items})
-        return [
-            (row := rows.get(item.key)) is not None and row.state == COMPLETED and row.token == item.token
-            for item in items
-        ]
-
-    def _complete_ops(self, shard: int, items: Sequence[Any]) -> QueueFlow[Op]:
-        if any(len(item.result) > limits.INLINE_BYTES_MAX for item in items):
-            stage = yield from self.stage(shard)
-            placed = yield from stage.bodies([item.result for item in items])
-            items = [Completion(i.key, i.token, r, i.codec) for i, r in zip(items, placed, strict=True)]
-        return CompleteJobs(tuple(items))
-
-    def heartbeat_many(self, items: Sequence[LeaseBeat], lease: float | None = None) -> QueueFlow[list[Done]]:
-        """Extend leases; one commit per shard."""
-        length = 0 if lease is None else validation.lease_ms(lease)
-        return (yield from self._held(items, lambda _, held: _op(ExtendLeases(tuple(held), length))))
-
-    def fail_many(
-        self, items: Sequence[tuple[bytes, str, Any]], retry_in: float | None = None, retry: bool = True
-    ) -> QueueFlow[list[Done]]:
-        """(key, token, error) each; one commit per shard."""
-        wait = (
-            -1 if retry_in is None else validation.milliseconds(retry_in, "retry_in", 0, limits.DELAY_MS_MAX)
-        )
-        found = []
-        for key, token, error in items:
-            told = validation.error_details(error)
-            found.append(
-                FailedAttempt(
-                    key, token, told.text, wait, self.machine.uniform(), not retry, told.type, told.trace
-                )
-            )
-        return (yield from self._held(found, lambda _, items: _op(FailJobs(tuple(items)))))
-
-    def release_many(
-        self,
-        items: Sequence[tuple[bytes, str]],
-        delay: float = 0,
-        until: datetime | float | None = None,
-    ) -> QueueFlow[list[Done]]:
-        """(key, token) each; one commit per shard."""
-        when = release_times(delay, until)
-        return (yield from self._held(_holds(items), lambda _, held: _op(ReleaseJobs(tuple(held), *when))))
-
-    def throttle_many(
-        self, items: Sequence[tuple[bytes, str]], seconds: float, scope: str = "kind", why: str = ""
-    ) -> QueueFlow[list[Done]]:
-        """(key, token) each: given back, and nothing of their kinds, or of the queue, starts for so long.
-
-        In the commits where the jobs are; of other shards as far as they can be told now.
-        """
-        pause, whole, reason = throttle_of(seconds, scope, why)
-
-        def make(_: int, held: Sequence[Any]) -> QueueFlow[Op]:
-            return _op(ReleaseJobs(tuple(held), pause_ms=pause, whole=whole, why=reason))
-
-        done = yield from self._held(_holds(items), make)
-        yield from self.spread_pauses({key[15] for key, _ in items})
-        return done
-
-    def spread_pauses(self, shards: Iterable[int]) -> QueueFlow[None]:
-        """Tell all shards of the pauses that some have just begun. Whoever cannot be told now goes on."""
-        heads = [self.writers[shard].head for shard in shards if shard < limits.SHARDS_MAX]
-        ends = {end for head in heads if head is not None for end in timed(head.state.settings)}
-        count = 0
-        if ends:
-            with suppress(OsqueueError):
-                count = self.shards_seen() or (yield from self.shards())
-        for shard in range(count) if count > 1 else ():
-            known = self.writers[shard].head
-            if known is None or lengthened(known.state.settings, ends) != known.state.settings:
-                with suppress(OsqueueError):
-                    yield Submit(shard, (LengthenPauses(tuple(ends)),), SPREAD_SECONDS_MAX)
-
-    def abort_many(self, items: Sequence[tuple[bytes, str]], why: str = "") -> QueueFlow[list[Done]]:
-        """(key, token) each; one commit per shard."""
-        reason = validation.error_text(why)
-        return (yield from self._held(_holds(items), lambda _, held: _op(AbortJobs(tuple(held), reason))))
-
-    def _held(self, items: Sequence[Any], make: OpFactory) -> QueueFlow[list[Done]]:
-        """Send items to the shards of their keys, a request's worth at a time; the outcomes in order."""
-        shards = {item.key[15] for item in items}
-        if len(shards) == 1 and len(items) <= limits.ITEMS_PER_REQUEST_MAX:
-            return (yield from self._send(shards.pop(), items, make))
-        results: dict[int, Done] = {}
-        for shard in shards:
-            places = [at for at, item in enumerate(items) if item.key[15] == shard]
-            for start in range(0, len(places), limits.ITEMS_PER_REQUEST_MAX):
-                chunk = places[start : start + limits.ITEMS_PER_REQUEST_MAX]
-                done = yield from self._send(shard, [items[at] for at in chunk], make)
-                results.update(zip(chunk, done, strict=True))
-        return [results[at] for at in range(len(items))]
-
-    def _send(self, shard: int, items: Sequence[Any], make: OpFactory) -> QueueFlow[list[Done]]:
-        if shard >= limits.SHARDS_MAX:  # no queue drew such a key
-            return [done_of(item.key, Code.LEASE_LOST) for item in items]
-        codes = yield from self._tell(shard, items, make)
-        for _ in range(STALE_TRIES - 1):
-            if Code.STALE not in codes:
-                break
-            again = [at for at, code in enumerate(codes) if code == Code.STALE]
-            anew = yield from self._tell(shard, [items[at] for at in again], make)
-            for at, code in zip(again, anew, strict=True):
-                codes[at] = code
-        return [done_of(item.key, code) for item, code in zip(items, codes, strict=True)]
-
-    def _tell(self, shard: int, items: Sequence[Any], make: OpFactory) -> QueueFlow[list[Code]]:
-        op = yield from make(shard, items)
-        answer = yield Submit(shard, (op,))
-        codes: list[Code] = answer.outcomes[0].codes
-        yield from self._wipe_refused(shard, op, codes)
-        return codes
-
-    def _wipe_refused(self, shard: int, op: Op, codes: Sequence[Code]) -> QueueFlow[None]:
-        """Let no result that was refused stay beside one that was accepted."""
-        if isinstance(op, CompleteJobs) and Code.LEASE_LOST in codes:  # what is stale is so as a whole
-            taken = [code == Code.OK for code in codes]
-            staged = zip([item.result for item in op.items], taken, strict=True)
-            yield from wipe_refused(self.writers[shard].root, staged)
+def turn_answers(endings: int, found: Sequence[Any]) -> TurnAnswers:
+    """What flows of a turn brought: the first of so many endings, the others of a claim each."""
+    done, *claimed = found
+    return [done] * endings if isinstance(done, Exception) else done, claimed
 
 
 def _is_unfinished(op: ClaimJobs, outcome: Outcome) -> bool:
@@ -451,54 +248,20 @@ def _is_unfinished(op: ClaimJobs, outcome: Outcome) -> bool:
     return outcome.code == Code.RETRY and (op.use is None or not outcome.count)
 
 
-def _asked(
-    limit: Any, worker: Any, lease: Any, wait: Any, kinds: tuple[str, ...] | None
-) -> tuple[ClaimJobs, float]:
-    """A claim's arguments, checked: the operation, and the seconds to wait."""
-    arguments = (limit, worker, lease, wait, kinds)
+def claim_of(limit: Any, worker: Any, lease: Any, kinds: Any) -> ClaimJobs:
+    """A claim, checked. Raises Rejected."""
+    asked = (limit, worker, lease, None if kinds is None else validation.kinds(kinds))
     try:
-        return _remembered(*arguments)
+        return _remembered(*asked)
     except TypeError:  # one that has no hash, which makes no sense here: its check says so
-        return _remembered.__wrapped__(*arguments)
+        return _remembered.__wrapped__(*asked)
 
 
 @functools.lru_cache(maxsize=64, typed=True)  # callers repeat themselves
-def _remembered(
-    limit: Any, worker: Any, lease: Any, wait: Any, kinds: tuple[str, ...] | None
-) -> tuple[ClaimJobs, float]:
-    op = ClaimJobs(
+def _remembered(limit: Any, worker: Any, lease: Any, kinds: tuple[str, ...] | None) -> ClaimJobs:
+    return ClaimJobs(
         validation.whole_number(limit, "limit", 1, limits.CLAIM_LIMIT_MAX),
         validation.text(worker, "worker", limits.WORKER_CHARS_MAX, 1),
         validation.lease_ms(lease),
         kinds,
-    )
-    return op, validation.milliseconds(wait, "wait", 0, limits.DAY_MS) / 1000
-
-
-def _op(op: Op) -> QueueFlow[Op]:
-    """An operation that needs nothing staged, as a flow."""
-    yield from ()
-    return op
-
-
-def _holds(items: Sequence[tuple[bytes, str]]) -> list[LeaseRef]:
-    return [LeaseRef(key, token) for key, token in items]
-
-
-def done_of(key: bytes, code: Code) -> Done:
-    text = job_id(key)
-    if code is Code.OK:
-        return Done(text, True)
-    if code in _LOST:
-        return Done(text, False, code.name.lower())
-    if code == Code.CANCEL_REQUESTED:
-        return Done(text, True, cancel_requested=True)
-    return Done(text, True, code.name.lower())
-
-
-def lease_lost(text: str) -> LeaseLost:
-    """The error of a worker that came too late."""
-    return LeaseLost(
-        f"job {text}: this lease is not the newest one. It ended, or the job was finished or cancelled. Drop the work;"
-        " use the job id as an idempotency key for outside effects."
     )

@@ -12,7 +12,7 @@ from ..core.ops import Code, Outcome
 from ..core.queue_ops import KeepTicket
 from ..core.settings import ConsumerSettings
 from ..errors import Damaged
-from .claims import LIMITED, UNREADABLE_TEXT, ClaimFlows, ClaimResult, why_empty
+from .claims import LIMITED, UNREADABLE_TEXT, ClaimFlows, ClaimResult, FoundLeases, why_empty
 
 SOON = "soon"  # the reason of an empty claim after which its holder is to wait and claim again
 TICKET_LOST = "ticket_lost"  # the reason of one whose ticket is another's, or gone
@@ -61,7 +61,7 @@ def claim_under(
         borrower = Borrower(flows.queue, flows.writers, flows.claim_in)
         outcome = yield from borrower.claim(shard, op, outcome)
     if outcome.leases:
-        return ClaimResult((yield from flows.granted(shard, outcome.leases, asked)))
+        return ClaimResult((yield from flows.granted(FoundLeases(shard, outcome.leases, asked))))
     if outcome.code == Code.RETRY or _is_next(flows, ticket, outcome):
         return ClaimResult((), SOON, outcome.count / 1000)
     if outcome.code == Code.TICKET_LOST:

@@ -45,7 +45,7 @@ class FlowContext:
         self.writers = writers
         self.place = place  # distinguishes the store from others of this process
         self.look_pace = look_pace  # how often to look at a head
-        self.turn = 0
+        self._dealt = 0  # how many times a shard was picked for new jobs
         self.closing = False  # does the process end? Then whoever waits is answered as if the time were over
         self._registered: int | None = None  # the epoch of the first head that the queue was registered for
 
@@ -94,8 +94,8 @@ class FlowContext:
 
     def next_of(self, shards: int) -> int:
         """New jobs go to the shards in turn."""
-        self.turn += 1
-        return self.turn % shards
+        self._dealt += 1
+        return self._dealt % shards
 
     def stage(self, shard: int) -> QueueFlow[StagingArea]:
         """A place for staged objects, born with the head this process knows."""

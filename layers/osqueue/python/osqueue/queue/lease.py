@@ -13,7 +13,8 @@ from ..model.job_options import JobAttributes, JobOrigin
 from ..model.keys import job_id
 from ..model.payload_type import T_co
 from ..model.progress import beat_of
-from ..operations.claims import GrantedLease, lease_lost
+from ..operations.claims import GrantedLease
+from ..operations.endings import lease_lost
 from .flow_methods import Awaiting, Blocking, FlowMethod
 
 R = TypeVar("R")

@@ -7,6 +7,21 @@ from ..contract.error_codes import TooLarge
 from ..core.state import FinishedJob, LeaseRecord, content_bytes
 from ..core.weights import headers_weight
 
+FAULT_BYTES = 500  # what an answer takes to say of an item how it went, or why it failed
+
+
+class AnswerRoom:
+    """What is left of an answer."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left  # bytes
+
+    def take(self, size: int) -> bool:
+        """Take so many bytes, if there are as many."""
+        fits = size <= self.left
+        self.left -= size if fits else 0
+        return fits
+
 
 def lease_weight(lease: LeaseRecord) -> int:
     """About how many bytes the contents and headers of a leased job take."""

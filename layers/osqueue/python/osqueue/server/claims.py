@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -15,6 +15,7 @@ from ..contract.content import content_of, fields_of, included_fields
 from ..contract.error_codes import fault_of
 from ..contract.functions import PAYLOAD_BYTES_MAX
 from ..contract.schemas import (
+    ClaimAnswer,
     CompletionResults,
     EncodedContent,
     Ending,
@@ -27,21 +28,27 @@ from ..contract.schemas import (
     Leased,
     Leases,
     NewClaim,
+    NewTurn,
+    TurnClaim,
+    TurnResults,
 )
-from ..core.job_ops import Completion, FailedAttempt, LeaseBeat
-from ..errors import OsqueueError, Rejected
+from ..core.job_ops import Completion, LeaseBeat
+from ..errors import OsqueueError, Rejected, Throttled
 from ..model import validation
 from ..model.fields import moment
 from ..model.job import Done
 from ..model.job_options import linked, viewed
 from ..model.keys import job_id, key_of
 from ..model.progress import beat_of
-from ..operations.claims import GrantedLease, throttle_of
-from .flows import AbortedJob, ReleasedJob, ServerFlows
+from ..operations.claims import ClaimResult, GrantedLease, claim_of
+from ..operations.endings import AttemptEnd, ReleasedJob, aborted, failed, throttled
+from .answer_room import FAULT_BYTES
+from .flows import ServerFlows
 from .reading import check_items, item_of
-from .request import RequestContext
+from .request import JOBS_NOTED_MAX, RequestContext
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 
 # ── Claim ────────────────────────────────────────────────────────────────────
@@ -52,16 +59,18 @@ def claim(request: RequestContext) -> QueueFlow[Leases]:
         body.limit, body.worker, request.wait_s(body.wait), body.lease, body.kinds
     )
     claimed = yield from flow
-    jobs = [each.lease.job for each in claimed.leases]
-    request.note(
-        [job_id(job.key) for job in jobs], worker=body.worker, attempts=[job.attempt for job in jobs[:20]]
-    )
-    return Leases(
-        jobs=[_leased(each) for each in claimed.leases],
-        reason=claimed.reason,
-        retry_after=claimed.retry_after,
-        scope=claimed.scope,
-    )
+    _note(request, [], [claimed], worker=body.worker)
+    return Leases(**_told(claimed))
+
+
+def _told(claimed: ClaimResult) -> dict[str, Any]:
+    """Of the answer to a claim."""
+    return {
+        "jobs": [_leased(each) for each in claimed.leases],
+        "reason": claimed.reason,
+        "retry_after": claimed.retry_after,
+        "scope": claimed.scope,
+    }
 
 
 def _leased(granted: GrantedLease) -> Leased:
@@ -98,33 +107,107 @@ def _leased(granted: GrantedLease) -> Leased:
     )
 
 
+def _note(
+    request: RequestContext, ended: Sequence[ItemResult], claimed: Sequence[ClaimResult], **more: Any
+) -> None:
+    """Note for the log how jobs ended and which were leased."""
+    jobs = [each.lease.job for claim in claimed for each in claim.leases]
+    if claimed:
+        more["attempts"] = [job.attempt for job in jobs[:JOBS_NOTED_MAX]]
+    if ended:
+        more["refused"] = sum(not each.ok for each in ended)
+    request.note([*(each.job_id for each in ended), *(job_id(job.key) for job in jobs)], **more)
+
+
 # ── What workers say ─────────────────────────────────────────────────────────
+class Readable(Generic[T]):
+    """The items of a request that can be read; the others fail alone, in their places."""
+
+    def __init__(self, items: Sequence[Raw], type: type[Any], read: Callable[[Any], T]) -> None:
+        self.found: list[T] = []
+        self._refused: list[OsqueueError | None] = []  # one for each item
+        for item in items:
+            try:
+                self.found.append(read(item_of(item, type)))
+                self._refused.append(None)
+            except OsqueueError as error:
+                self._refused.append(error)
+
+    def answers(self, done: Iterable[A]) -> list[A | OsqueueError]:
+        """One for each item: what became of it, or why it was refused."""
+        rest = iter(done)
+        return [next(rest) if error is None else error for error in self._refused]
+
+
 def complete(request: RequestContext) -> QueueFlow[CompletionResults]:
     """How attempts ended."""
-    endings: Endings = request.read()
-    check_items(endings.completions, "completions", endings.codec)
+    body: Endings = request.read()
     flows = request.warm.flows
+    endings = _endings_in(body, flows)
+    answers = _results(body.completions, endings.answers((yield from flows.end(endings.found))))
+    _note(request, answers, [])
+    return CompletionResults(completions=answers)
 
-    def read(item: Ending) -> Any:
-        return _ending(flows, item, endings.codec)
 
-    done = yield from _results(request, endings.completions, Ending, read, flows.end)
-    return CompletionResults(completions=done)
+def turn(request: RequestContext) -> QueueFlow[TurnResults]:
+    """How attempts ended, and claims. It fails as a whole only where nothing of it was done."""
+    body: NewTurn = request.read()
+    flows = request.warm.flows
+    endings = _endings_in(body, flows)
+    check_items(body.claims, "claims")
+    claims = Readable(
+        body.claims, TurnClaim, lambda item: claim_of(item.limit, item.worker, item.lease, item.kinds)
+    )
+    beside = FAULT_BYTES * (len(body.completions) + len(body.claims))
+    told, granted = yield from flows.turn(endings.found, claims.found, beside)
+    done, claimed = _without_defects(told), _without_defects(granted)
+    _raise_if_nothing_was_done([*done, *claimed])
+    ended = [
+        Done(job_id(item.key), False, "stale", error=each) if isinstance(each, OsqueueError) else each
+        for item, each in zip(endings.found, done, strict=True)
+    ]
+    answers = _results(body.completions, endings.answers(ended))
+    found = [each for each in claimed if isinstance(each, ClaimResult)]
+    _note(request, answers, found, worker=claims.found[0].worker if claims.found else "")
+    return TurnResults(
+        completions=answers,
+        claims=[
+            ClaimAnswer(jobs=[], error=fault_of(each))
+            if isinstance(each, OsqueueError)
+            else ClaimAnswer(**_told(each))
+            for each in claims.answers(claimed)
+        ],
+    )
+
+
+def _without_defects(brought: Iterable[A | Exception]) -> list[A | OsqueueError]:
+    """The answers; an error that nobody raised on purpose is that of the whole request."""
+    found: list[A | OsqueueError] = []
+    for each in brought:
+        if isinstance(each, Exception) and not isinstance(each, OsqueueError):
+            raise each
+        found.append(each)
+    return found
+
+
+def _raise_if_nothing_was_done(brought: Sequence[object]) -> None:
+    """Raises an error where there is nothing but errors: one that leaves open what was done goes before Throttled."""
+    errors = [each for each in brought if isinstance(each, OsqueueError)]
+    if errors and len(errors) == len(brought):
+        raise next((each for each in errors if not isinstance(each, Throttled)), errors[0])
 
 
 def heartbeat(request: RequestContext) -> QueueFlow[HeartbeatResults]:
     """Extend leases."""
-    beats: HeartbeatRequest = request.read()
-    check_items(beats.leases, "leases")
-    length = beats.lease
-    if length is not None:
-        validation.lease_ms(length)
-    flows = request.warm.flows
-
-    def send(held: Sequence[Any]) -> QueueFlow[list[Done]]:
-        return flows.heartbeat_many(held, length)
-
-    return HeartbeatResults(leases=(yield from _results(request, beats.leases, Held, _beat_of, send)))
+    body: HeartbeatRequest = request.read()
+    check_items(body.leases, "leases")
+    if body.lease is not None:
+        validation.lease_ms(body.lease)
+    beats = Readable(body.leases, Held, _beat_of)
+    done = yield from request.warm.flows.heartbeat_many(beats.found, body.lease)
+    answers = _results(body.leases, beats.answers(done))
+    _note(request, answers, [])
+    return HeartbeatResults(leases=answers)
 
 
 def _beat_of(item: Held) -> LeaseBeat:
@@ -132,33 +215,25 @@ def _beat_of(item: Held) -> LeaseBeat:
     return beat_of(key, token, item.progress, item.note)
 
 
-def _results(
-    request: RequestContext,
-    items: list[Raw],
-    type: type[T],
-    read: Callable[[T], Any],
-    send: Callable[[Sequence[Any]], QueueFlow[list[Done]]],
-) -> QueueFlow[list[ItemResult]]:
-    """What became of each item. Those that cannot be read fail alone, in their places."""
-    results: list[ItemResult | None] = []
-    found: list[Any] = []
-    for item in items:
-        try:
-            found.append(read(item_of(item, type)))
-            results.append(None)
-        except OsqueueError as error:
-            results.append(ItemResult(job_id=_job_id(item), ok=False, code="rejected", error=fault_of(error)))
-    done = iter((yield from send(found)) if found else ())
-    answers = [_answer(next(done)) if each is None else each for each in results]
-    request.note([each.job_id for each in answers], refused=sum(not each.ok for each in answers))
-    return answers
+def _endings_in(body: Endings, flows: ServerFlows) -> Readable[AttemptEnd]:
+    check_items(body.completions, "completions", body.codec)
+    return Readable(body.completions, Ending, lambda item: _ending(flows, item, body.codec))
 
 
-def _answer(done: Done) -> ItemResult:
-    fault = None if done.error is None else fault_of(done.error)
-    return ItemResult(
-        job_id=done.job_id, ok=done.ok, code=done.code, cancel_requested=done.cancel_requested, error=fault
-    )
+def _results(items: Sequence[Raw], answers: Iterable[Done | OsqueueError]) -> list[ItemResult]:
+    """What became of each item, as it travels."""
+    return [
+        ItemResult(job_id=_job_id(item), ok=False, code="rejected", error=fault_of(each))
+        if isinstance(each, OsqueueError)
+        else ItemResult(
+            job_id=each.job_id,
+            ok=each.ok,
+            code=each.code,
+            cancel_requested=each.cancel_requested,
+            error=None if each.error is None else fault_of(each.error),
+        )
+        for item, each in zip(items, answers, strict=True)
+    ]
 
 
 class _WithJobId(msgspec.Struct):
@@ -177,7 +252,7 @@ def _holder(item: Held | Ending) -> tuple[bytes, str]:
     return key_of(item.job_id), validation.text(item.token, "token", limits.TOKEN_CHARS_MAX, 1)
 
 
-def _ending(flows: ServerFlows, item: Ending, codec: str) -> Any:
+def _ending(flows: ServerFlows, item: Ending, codec: str) -> AttemptEnd:
     key, token = _holder(item)
     content = content_of(item.result, item.data, codec, "result", PAYLOAD_BYTES_MAX)
     ways = {
@@ -194,11 +269,14 @@ def _ending(flows: ServerFlows, item: Ending, codec: str) -> Any:
         if getattr(item, name) != getattr(_NO_ERROR, name) and item.error is UNSET:
             raise Rejected(f"{name}: it goes with error.", field=name)
     if ways["error"]:
-        return _failure(flows, item, key, token)
+        error: Any = item.error
+        if isinstance(error, ErrorDetails):
+            error = {name: each for name, each in msgspec.structs.asdict(error).items() if each is not None}
+        return failed(key, token, error, item.retry_in, item.retry, flows.machine.uniform())
     if not ways["throttle"] and (item.scope, item.why) != (_NO_ERROR.scope, _NO_ERROR.why):
         raise Rejected("scope, why: they go with throttle.", field="scope")
     if ways["throttle"]:
-        return ReleasedJob(key, token, 0, 0, *throttle_of(item.throttle, item.scope, item.why))
+        return throttled(key, token, item.throttle, item.scope, item.why)
     if ways["release"]:
         if isinstance(item.release, datetime):
             at = validation.moment_ms(item.release, "release", limits.AT_MS_MAX)
@@ -206,23 +284,10 @@ def _ending(flows: ServerFlows, item: Ending, codec: str) -> Any:
         delay = 0 if item.release is True else item.release
         return ReleasedJob(key, token, validation.milliseconds(delay, "release", 0, limits.DELAY_MS_MAX))
     if ways["cancel"]:
-        return AbortedJob(key, token, validation.error_text(item.cancel))
+        return aborted(key, token, item.cancel)
     if content is None or (content.data == b"null" and content.codec == "json"):
         return Completion(key, token)
     return Completion(key, token, content.data, content.codec)
 
 
 _NO_ERROR = Ending(job_id="", token="")
-
-
-def _failure(flows: ServerFlows, item: Ending, key: bytes, token: str) -> FailedAttempt:
-    error: Any = item.error
-    if isinstance(error, ErrorDetails):
-        error = {name: each for name, each in msgspec.structs.asdict(error).items() if each is not None}
-    details = validation.error_details(error)
-    wait = -1
-    if item.retry_in is not None:
-        wait = validation.milliseconds(item.retry_in, "retry_in", 0, limits.DELAY_MS_MAX)
-    return FailedAttempt(
-        key, token, details.text, wait, flows.machine.uniform(), not item.retry, details.type, details.trace
-    )

@@ -17,11 +17,10 @@ from ..errors import OsqueueError, Rejected
 from ..model.job import Enqueued
 from ..model.keys import key_of
 from ..operations.waiters import OVER
+from .answer_room import FAULT_BYTES, AnswerRoom
 from .flows import EnqueueItem, UnreadResult
 from .reading import body_of, check_items, item_of
 from .request import RequestContext
-
-FAULT_BYTES = 500  # room for why a result could not be read after all
 
 
 def enqueue(request: RequestContext) -> QueueFlow[Any]:
@@ -77,14 +76,9 @@ def _answers(request: RequestContext, done: list[Enqueued]) -> QueueFlow[list[Ac
     if not kept:
         return answers
     flows = request.warm.flows
-    room = flows.answer_bytes - len(msgspec.json.encode(AcceptedJobs(jobs=answers)))
-    fitting: list[int] = []
+    room = AnswerRoom(flows.answer_bytes - len(msgspec.json.encode(AcceptedJobs(jobs=answers))))
     # Each takes the place of its error, which is longer than what an answer says beside a result.
-    for at, result in kept.items():
-        size = max(result.size, FAULT_BYTES)
-        if size <= room:
-            room -= size
-            fitting.append(at)
+    fitting = [at for at, result in kept.items() if room.take(max(result.size, FAULT_BYTES))]
     for at, content in zip(fitting, (yield from flows.results([kept[at] for at in fitting])), strict=True):
         error = content if isinstance(content, OsqueueError) else None
         answers[at] = _accepted(replace(done[at], result=content, error=error))

@@ -1,12 +1,12 @@
 """The library's flows as the API runs them.
 
-They differ in what travels: contents pass through unread, clients draw the keys of their jobs, endings of every kind
-go into one commit, and no more is leased than one answer holds.
+They differ in what travels: contents pass through unread, clients draw the keys of their jobs, and no more is leased
+than one answer holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from itertools import repeat
 from zlib import crc32
@@ -14,19 +14,18 @@ from zlib import crc32
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .. import limits
-from ..commit.effects import Flow, QueueFlow, Sleep, Submit, together
+from ..commit.effects import Flow, QueueFlow, Sleep, Submit, submit_together, together
 from ..contract.content import content_of
 from ..contract.error_codes import JobIdTaken, TooLarge
 from ..contract.functions import PAYLOAD_BYTES_MAX
 from ..contract.operations import QUEUES
 from ..contract.schemas import EncodedContent, NewJob
-from ..core.job_ops import AbortJobs, Completion, FailedAttempt, FailJobs, JobSpec, LeaseRef, ReleaseJobs
-from ..core.ops import Code, Op
+from ..core.job_ops import ClaimJobs, JobSpec, LeaseRef, ReleaseJobs
+from ..core.ops import Code
 from ..core.rows import BodyRef
 from ..core.state import COMPLETED, PROCESSING, FinishedJob, LeaseRecord, State
 from ..errors import NotFound, OsqueueError, Rejected, Unavailable
-from ..model.job import Done, Enqueued
+from ..model.job import Enqueued
 from ..model.job_options import columns_asked
 from ..model.keys import is_key, job_id, key_like, key_of, shard_of
 from ..model.unique import DEBOUNCE
@@ -34,13 +33,21 @@ from ..objects import finished_tables, segments
 from ..objects.layout import read_state, root_of
 from ..objects.lookup import JobLocation, find_in_state, find_many_in_state, seek, seek_many
 from ..objects.segments import read_bodies
-from ..operations.claims import STALE_TRIES, GrantedLease, done_of, with_contents
+from ..operations.claims import (
+    ClaimResult,
+    FoundLeases,
+    GrantedLease,
+    TurnAnswers,
+    turn_answers,
+    with_contents,
+)
 from ..operations.dedup_attempt import DedupAttempt, Takeover
 from ..operations.deduplication import Deduplication
+from ..operations.endings import AttemptEnd
 from ..operations.enqueue import placed
 from ..operations.flows import EmbeddedFlows
 from ..operations.placing import has_groups, placed_in
-from .answer_room import lease_too_large, lease_weight, result_too_large, result_weight
+from .answer_room import AnswerRoom, lease_too_large, lease_weight, result_too_large, result_weight
 
 LOOKS_MAX = 20  # at a queue that moves while we find out whether a call is a repeat
 SHARDS_AGE_S = 60.0  # after which a process looks how many shards there are before it spreads calls over them
@@ -50,6 +57,7 @@ LEASED_BYTES = (
 RESULT_BYTES = 500  # what an answer takes beside its one result
 GIVE_BACK_S = 1.0  # how long one tries to give back what was leased and cannot be answered
 KEYED = 0  # ``seen`` of a job whose key its client drew, until the queue has been looked through for it
+ANSWER_FULL = ClaimResult((), "answer_full")  # by the jobs of other claims: they were given back
 
 
 class DetachedSubmit(Submit, frozen=True):
@@ -70,29 +78,6 @@ class UnreadResult(Struct, frozen=True):
     key: bytes
     location: JobLocation
     size: int  # bytes that it takes in an answer
-
-
-class ReleasedJob(Struct, frozen=True):
-    """A job given back by its worker."""
-
-    key: bytes
-    token: str
-    delay_ms: int
-    at_ms: int = 0
-    pause_ms: int = 0
-    whole: bool = False
-    why: str = ""
-
-
-class AbortedJob(Struct, frozen=True):
-    """A job cancelled by its worker."""
-
-    key: bytes
-    token: str
-    why: str
-
-
-AttemptEnd = Completion | FailedAttempt | ReleasedJob | AbortedJob
 
 
 class ServerFlows(EmbeddedFlows):
@@ -241,18 +226,35 @@ class ServerFlows(EmbeddedFlows):
             return error
 
     # ── Claim ────────────────────────────────────────────────────────────────
+    def turn(
+        self, endings: Sequence[AttemptEnd], claims: Sequence[ClaimJobs], beside: int = 0
+    ) -> QueueFlow[TurnAnswers]:
+        """As the library makes it. Its claims share one answer, of which so many bytes are for other things."""
+        start = self.machine.uniform()
+        flows = [self.end(endings), *[self.find_work(op, start) for op in claims]]
+        done, found = turn_answers(len(endings), (yield from submit_together(flows)))
+        room = AnswerRoom(self.answer_bytes - beside)
+        for at, each in enumerate(found):
+            if isinstance(each, FoundLeases):
+                try:
+                    given = yield from self.granted(each, room)
+                    found[at] = ClaimResult(given) if given else ANSWER_FULL
+                except OsqueueError as error:
+                    found[at] = error
+        return done, found
+
     def granted(
-        self, shard: int, leases: Sequence[LeaseRecord], asked: float
+        self, found: FoundLeases, room: AnswerRoom | None = None
     ) -> QueueFlow[tuple[GrantedLease, ...]]:
         """As many as one answer holds, with their payloads; the others are given back.
 
         One that no answer can hold is given without its payload: its worker has to end it.
         """
-        room = self.answer_bytes
+        shard, leases, asked = found.shard, found.leases, found.asked
+        room = AnswerRoom(self.answer_bytes) if room is None else room
         given: list[LeaseRecord] = []
         for lease in leases:
-            room -= LEASED_BYTES + (0 if self._too_large(lease) else lease_weight(lease))
-            if room < 0 and given:
+            if not room.take(LEASED_BYTES + (0 if self._too_large(lease) else lease_weight(lease))):
                 break
             given.append(lease)
         yield from self._give_back(shard, leases[len(given) :])
@@ -282,58 +284,6 @@ class ServerFlows(EmbeddedFlows):
         if held:
             with suppress(OsqueueError):
                 yield DetachedSubmit(shard, (ReleaseJobs(held),), GIVE_BACK_S)
-
-    # ── What workers say ─────────────────────────────────────────────────────
-    def end(self, items: Sequence[AttemptEnd]) -> QueueFlow[list[Done]]:
-        """Say how attempts ended: one commit for each shard."""
-        shards: dict[int, list[int]] = {}
-        for at, item in enumerate(items):
-            shards.setdefault(item.key[15], []).append(at)
-        done: dict[int, Done] = {}
-        for shard, places in shards.items():
-            codes = yield from self._end(shard, [items[at] for at in places])
-            done.update((at, done_of(items[at].key, code)) for at, code in zip(places, codes, strict=True))
-        results = [done[at] for at in range(len(items))]
-        yield from self.look_back(items, results)
-        paused = {item.key[15] for item in items if isinstance(item, ReleasedJob) and item.pause_ms}
-        yield from self.spread_pauses(paused)
-        return results
-
-    def _end(self, shard: int, items: Sequence[AttemptEnd]) -> QueueFlow[list[Code]]:
-        if shard >= limits.SHARDS_MAX:  # no queue drew such a key
-            return [Code.LEASE_LOST] * len(items)
-        codes = [Code.STALE] * len(items)
-        for _ in range(STALE_TRIES):
-            groups: dict[tuple[object, ...], list[int]] = {}
-            for at, item in enumerate(items):
-                if codes[at] == Code.STALE:
-                    groups.setdefault(_alike(item), []).append(at)
-            ops: list[Op] = []
-            for places in groups.values():
-                op = yield from self._op(shard, [items[at] for at in places])
-                ops.append(op)
-            answer = yield Submit(shard, tuple(ops))
-            for op, places, outcome in zip(ops, groups.values(), answer.outcomes, strict=True):
-                for at, code in zip(places, outcome.codes, strict=True):
-                    codes[at] = code
-                yield from self._wipe_refused(shard, op, outcome.codes)
-            if Code.STALE not in codes:
-                break
-        return codes
-
-    def _op(self, shard: int, items: Sequence[AttemptEnd]) -> QueueFlow[Op]:
-        """One operation for endings of one kind."""
-        first = items[0]
-        if isinstance(first, Completion):
-            return (yield from self._complete_ops(shard, items))
-        if isinstance(first, FailedAttempt):
-            return FailJobs(tuple(item for item in items if isinstance(item, FailedAttempt)))
-        held = tuple(LeaseRef(item.key, item.token) for item in items)
-        return (
-            ReleaseJobs(held, first.delay_ms, first.at_ms, first.pause_ms, first.whole, first.why)
-            if isinstance(first, ReleasedJob)
-            else AbortJobs(held, first.why)
-        )
 
 
 class KeyedDeduplication(Deduplication):
@@ -484,13 +434,3 @@ def _outside(root: str, state: State, keys: Collection[bytes]) -> QueueFlow[set[
     if state.tables:
         found.update((yield from finished_tables.find_many(root, state.tables, keys)))
     return found
-
-
-def _alike(item: AttemptEnd) -> tuple[object, ...]:
-    """Endings that are alike go into one operation."""
-    more: Iterable[object] = ()
-    if isinstance(item, ReleasedJob):
-        more = (item.delay_ms, item.at_ms, item.pause_ms, item.whole, item.why)
-    elif isinstance(item, AbortedJob):
-        more = (item.why,)
-    return (type(item), *more)

@@ -96,6 +96,16 @@ _KINDS: Schema = {
     "items": {"type": "string", **_chars(limits.KIND_CHARS_MAX, 0)},
 }
 _DELAY = _seconds(0, limits.DELAY_MS_MAX)
+_CLAIM: dict[str, Schema] = {
+    "worker": _chars(limits.WORKER_CHARS_MAX),
+    "limit": {"minimum": 1, "maximum": limits.CLAIM_LIMIT_MAX},
+    "lease": _seconds(limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
+    "kinds": _KINDS,
+}
+_ENDINGS: dict[str, Schema] = {
+    "completions": {"items": {"$ref": f"{_REF}Ending"}, "maxItems": limits.ITEMS_PER_REQUEST_MAX},
+    "codec": _chars(CODEC_CHARS_MAX),
+}
 
 # What is said of single fields beside their type.
 FIELDS: dict[str, dict[str, Schema]] = {
@@ -105,21 +115,17 @@ FIELDS: dict[str, dict[str, Schema]] = {
         "job_id": {"pattern": UUID7, "description": JOB_ID},
     },
     "NewJobs": {"jobs": {"items": {"$ref": f"{_REF}NewJob"}, "maxItems": limits.ITEMS_PER_REQUEST_MAX}},
-    "NewClaim": {
-        "worker": _chars(limits.WORKER_CHARS_MAX),
-        "limit": {"minimum": 1, "maximum": limits.CLAIM_LIMIT_MAX},
-        "wait": {"minimum": 0, "maximum": WAIT_S_MAX},
-        "lease": _seconds(limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
-        "kinds": _KINDS,
-    },
+    "TurnClaim": _CLAIM,
+    "NewClaim": {**_CLAIM, "wait": {"minimum": 0, "maximum": WAIT_S_MAX}},
     "Ending": {
         "result": ANY_JSON,
         "token": _chars(limits.TOKEN_CHARS_MAX),
         "retry_in": _DELAY,
     },
-    "Endings": {
-        "completions": {"items": {"$ref": f"{_REF}Ending"}, "maxItems": limits.ITEMS_PER_REQUEST_MAX},
-        "codec": _chars(CODEC_CHARS_MAX),
+    "Endings": _ENDINGS,
+    "NewTurn": {
+        **_ENDINGS,
+        "claims": {"items": {"$ref": f"{_REF}TurnClaim"}, "maxItems": limits.ITEMS_PER_REQUEST_MAX},
     },
     "Held": {"token": _chars(limits.TOKEN_CHARS_MAX)},
     "HeartbeatRequest": {
@@ -353,7 +359,7 @@ def _schema(type: Any) -> Schema:
 def _schemas() -> dict[str, Schema]:
     from ..contract import schemas as bodies
 
-    types: list[Any] = [Failure, bodies.Ending, bodies.Held]
+    types: list[Any] = [Failure, bodies.Ending, bodies.Held, bodies.TurnClaim]
     for route in ROUTES:
         for each in (route.request, route.answer):
             types += get_args(each) if isinstance(each, UnionType) else [each]

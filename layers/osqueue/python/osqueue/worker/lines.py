@@ -99,9 +99,6 @@ class ClaimLines:
         ]
         self.places = [line.rule.places for line in self._lines if line.rule and line.rule.places]
 
-    def __len__(self) -> int:
-        return len(self._lines)
-
     # ── Claims ───────────────────────────────────────────────────────────────
     def deal(self, free: int, now: float, riding: bool) -> list[LineClaim]:
         """What to claim now with so many free hands. ``riding``: also for those that rest, if hands are left."""

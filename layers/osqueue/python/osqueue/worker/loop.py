@@ -297,11 +297,8 @@ class Worker:
         return place not in self._turns and now >= self._turn_at.get(place, 0.0)
 
     def _claims(self, now: float, ending: bool) -> list[LineClaim]:
-        """What to claim now. A claim beside endings is free where it rides in their commit."""
-        if self._stop_at is not None:
-            return []
-        riding = ending and (self._reporter.claims_ride or len(self._lines) == 1)
-        return self._lines.deal(self._free_hands(), now, riding)
+        """What to claim now. Beside endings a claim costs little: it rides in their commit, at least in their call."""
+        return [] if self._stop_at is not None else self._lines.deal(self._free_hands(), now, ending)
 
     def _free_hands(self) -> int:
         return self.concurrency - len(self._hand.calls)

@@ -15,7 +15,7 @@ from .. import limits
 from ..errors import OsqueueError, Rejected
 from ..model import validation
 from ..model.validation import StoredError
-from ..operations.claims import throttle_of
+from ..operations.endings import throttled
 
 
 class RunCompleted(Struct, frozen=True):
@@ -99,7 +99,7 @@ class Throttle(Directive):
         self, seconds: float | timedelta, scope: Literal["kind", "queue"] = "kind", why: str = ""
     ) -> None:
         why = storable(why)
-        throttle_of(seconds, scope, why)
+        throttled(b"", "", seconds, scope, why)  # raises Rejected here, and not in the worker
         ending = RunThrottled(validation.seconds(seconds), scope, why)
         super().__init__(ending, why or f"no {scope} for {seconds} s")
 

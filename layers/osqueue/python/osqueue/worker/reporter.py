@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..commit.effects import QueueFlow, Submit
-from ..commit.request_status import CommitResult
+from ..commit.effects import QueueFlow
 from ..errors import Rejected
 from ..model.job import Done
 from ..model.validation import error_details
-from ..operations.claims import ClaimResult, lease_lost
+from ..operations.claims import ClaimResult, claim_of
+from ..operations.endings import AttemptEnd, aborted, failed, lease_lost, released, throttled
 from .job import WorkerJob
 from .logs import log, log_failure
 from .outcomes import RunAborted, RunCompleted, RunFailed, RunOutcome, RunReleased, RunThrottled, Tally
@@ -34,11 +34,6 @@ class WorkerReporter:
         self.name = name
         self.lease = lease  # seconds
 
-    @property
-    def claims_ride(self) -> bool:
-        """Does a claim cost nothing beside endings? Over an API it is a call of its own."""
-        return self._apart
-
     def place(self, job: WorkerJob[Any]) -> ShardChoice:
         """Where endings and heartbeats of a job are reported. A place that does not answer delays no other."""
         return job.key[15] if self._apart else 0
@@ -54,58 +49,49 @@ class WorkerReporter:
 
         An exception in place of an answer means that nobody knows yet: say it again later.
         """
-        asking = [self._flows.claim(limit, self.name, 0, self.lease, kinds) for limit, kinds in claims]
-        return self.turn_with(ended, asking)
+        name = self.machine.name() if self.name is None else self.name
+        ops = [claim_of(limit, name, self.lease, kinds) for limit, kinds in claims]
+        answers, found = yield from self._flows.turn([self._ending(*each) for each in ended], ops)
+        return (yield from self._again_alone(ended, answers)), found
 
-    def turn_with(
-        self, ended: Sequence[Ended], claims: Sequence[QueueFlow[ClaimResult]]
-    ) -> QueueFlow[tuple[list[Answered], list[ClaimResult | Exception]]]:
-        """The same with claims that are made already."""
-        groups: dict[Any, list[int]] = {}
-        for at, (_, ending) in enumerate(ended):
-            groups.setdefault(_group(ending), []).append(at)
-        flows = [self._say([ended[at] for at in places]) for places in groups.values()]
-        answers = yield from submit_together([*flows, *claims])
-        done: dict[int, Answered] = {}
-        for places, answer in zip(groups.values(), answers[: len(groups)], strict=True):
-            for order, at in enumerate(places):
-                done[at] = answer if isinstance(answer, Exception) else answer[order]
-        return [done[at] for at in range(len(ended))], answers[len(groups) :]
+    def _again_alone(self, ended: Sequence[Ended], answers: Sequence[Answered]) -> QueueFlow[list[Answered]]:
+        """The answers, once each ending that was refused has been said alone."""
+        found = list(answers)
+        for at, answer in enumerate(answers):
+            if isinstance(answer, Rejected):
+                found[at] = yield from self._say_alone(*ended[at])
+        return found
 
-    def _say(self, ended: Sequence[Ended]) -> QueueFlow[list[Done]]:
-        """Endings of one group; one that the queue rejects fails its own job and no other."""
+    def _say_alone(self, job: WorkerJob[Any], outcome: RunOutcome) -> QueueFlow[Answered]:
+        """An ending that was refused, perhaps for the size of all: refused alone, it fails its own job."""
+        (answer,), _ = yield from self._flows.turn([self._ending(job, outcome)], [])
+        if isinstance(answer, Rejected) and not isinstance(outcome, RunFailed):
+            failure = RunFailed(error_details(answer))
+            (answer,), _ = yield from self._flows.turn([self._ending(job, failure)], [])
+        found: Answered = answer
+        return found
+
+    def _ending(self, job: WorkerJob[Any], outcome: RunOutcome) -> AttemptEnd:
+        """What is said of an outcome; one that cannot be said fails its job."""
         try:
-            return (yield from self._write(ended))
+            return self._said(job, outcome)
         except Rejected as error:
-            if len(ended) > 1:
-                found = []
-                for each in ended:
-                    found.extend((yield from self._say([each])))
-                return found
-            job, ending = ended[0]
-            if isinstance(ending, RunFailed):
-                raise  # it is plain text already: nothing to put in its place
-            return (yield from self._write([(job, RunFailed(error_details(error)))]))
+            return self._said(job, RunFailed(error_details(error)))
 
-    def _write(self, ended: Sequence[Ended]) -> QueueFlow[list[Done]]:
-        held = [(job.key, job.token) for job, _ in ended]
-        endings: list[Any] = [ending for _, ending in ended]
+    def _said(self, job: WorkerJob[Any], outcome: RunOutcome) -> AttemptEnd:
+        held = job.key, job.token
         flows = self._flows
-        done: list[Done]
-        match ended[0][1]:
-            case RunCompleted():
-                results = [(*who, each.result) for who, each in zip(held, endings, strict=True)]
-                done = yield from flows.complete_many(results)
-            case RunFailed(retry_in=retry_in, retry=retry):
-                errors = [(*who, each.error) for who, each in zip(held, endings, strict=True)]
-                done = yield from flows.fail_many(errors, retry_in, retry)
+        match outcome:
+            case RunCompleted(result=result):
+                return flows.completion(*held, flows.encode_result(result))  # type: ignore[no-any-return]
+            case RunFailed(error=error, retry_in=retry_in, retry=retry):
+                return failed(*held, error, retry_in, retry, self.machine.uniform())
             case RunReleased(delay=delay, until=until):
-                done = yield from flows.release_many(held, delay, until)
+                return released(*held, delay, until)
             case RunThrottled(seconds=seconds, scope=scope, why=why):
-                done = yield from flows.throttle_many(held, seconds, scope, why)
+                return throttled(*held, seconds, scope, why)
             case RunAborted(why=why):
-                done = yield from flows.abort_many(held, why)
-        return done
+                return aborted(*held, why)
 
     def beat(self, jobs: Sequence[WorkerJob[Any]]) -> QueueFlow[list[WorkerJob[Any]]]:
         """Extend leases, all in one commit; answers the jobs whose lease is lost."""
@@ -171,61 +157,3 @@ def count_lost(job: WorkerJob[Any], tally: Tally) -> None:
         return
     tally.lost += 1
     log.warning("job %s: the lease of attempt %d was lost; its result is discarded", job.job_id, job.attempt)
-
-
-def _group(ending: RunOutcome) -> Any:
-    match ending:
-        case RunCompleted():
-            return RunCompleted
-        case RunFailed(retry_in=retry_in, retry=retry):
-            return RunFailed, retry_in, retry
-        case _:
-            return ending
-
-
-# ── Several flows, one commit ────────────────────────────────────────────────
-def submit_together(flows: Sequence[QueueFlow[Any]]) -> QueueFlow[list[Any]]:
-    """Run flows side by side, what they submit to one shard in one commit; answers each one's value or its error."""
-    found: list[Any] = [None] * len(flows)
-    waiting: dict[int, Any] = {}
-
-    def go_on(at: int, reply: Any, error: Exception | None = None) -> None:
-        waiting.pop(at, None)
-        try:
-            waiting[at] = flows[at].send(reply) if error is None else flows[at].throw(error)
-        except StopIteration as stop:
-            found[at] = stop.value
-        except Exception as failure:  # noqa: BLE001 - it is this flow's answer; its caller decides
-            found[at] = failure
-
-    for at in range(len(flows)):
-        go_on(at, None)
-    while waiting:
-        alone = [(at, effect) for at, effect in waiting.items() if not _joins(effect)]
-        for at, effect in alone:
-            try:
-                reply = yield effect
-            except Exception as failure:  # noqa: BLE001 - it belongs to the flow that waits for it
-                go_on(at, None, failure)
-            else:
-                go_on(at, reply)
-        if alone:
-            continue
-        shard = next(iter(waiting.values())).shard
-        joined = [(at, effect) for at, effect in waiting.items() if effect.shard == shard]
-        try:
-            answer: CommitResult = yield Submit(shard, tuple(op for _, effect in joined for op in effect.ops))
-        except Exception as failure:  # noqa: BLE001 - it belongs to the flows that wait for it
-            for at, _ in joined:
-                go_on(at, None, failure)
-            continue
-        start = 0
-        for at, effect in joined:
-            end = start + len(effect.ops)
-            go_on(at, CommitResult(answer.outcomes[start:end], answer.now_ms))
-            start = end
-    return found
-
-
-def _joins(effect: Any) -> bool:
-    return isinstance(effect, Submit) and bool(effect.ops) and effect.timeout is None and not effect.look
