@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from osqueue import limits
 from osqueue.commit.effects import Flow, QueueFlow, Sleep
+from osqueue.core.groups import HOLD, STOP
 from osqueue.core.job_ops import (
     AbortJobs,
     CancelJob,
@@ -38,7 +39,7 @@ from osqueue.core.queue_ops import (
     RunTimers,
 )
 from osqueue.core.rows import BodyRef, StoredContent
-from osqueue.core.state import LeaseRecord
+from osqueue.core.state import LeaseRecord, State
 from osqueue.errors import (
     Damaged,
     NotFound,
@@ -328,6 +329,8 @@ class Client(Program):
     def _change_of_groups(self) -> ChangeSettings:
         """Other rates of all groups, or of one."""
         dice = self.dice
+        if self.policies and dice.random() < 0.7:
+            return self._policy()
         if self.fair and dice.random() < 0.7:
             return ChangeSettings(fair=dice.random() < 0.8, group_running=dice.choice((0, 0, 0, 2, 3)))
         if dice.random() < 0.5:
@@ -337,6 +340,16 @@ class Client(Program):
         own = dice.choice((None, (0, 0), (1, 5_000), (5, 1_000)))
         running = dice.choice((None, AS_THE_QUEUE, AS_THE_QUEUE, 0, 1, 2))
         return ChangeSettings(groups=(GroupChange(group, running=running, rate=own, burst=burst),))
+
+    def _policy(self) -> ChangeSettings:
+        """What a group waits for, or that one of them waits, until somebody says otherwise."""
+        if self.dice.random() < 0.5:
+            group = f"g{self.dice.randrange(self.groups)}"
+            return ChangeSettings(groups=(GroupChange(group, paused=self.dice.random() < 0.4),))
+        return ChangeSettings(
+            group_on_failure=self.dice.choice((HOLD, HOLD, "skip")),
+            group_on_dead=self.dice.choice((STOP, STOP, "go_on")),
+        )
 
     def rewrite(self) -> Flow[None]:
         """Settle tombstones: each segment that holds some gets another deletion vector."""
@@ -379,7 +392,7 @@ class Client(Program):
     def drain(self, empty: Callable[[], bool]) -> Flow[None]:
         """Finish everything: claim and complete, let dead letters expire, archive."""
         own = [
-            GroupChange(f"g{at}", running=AS_THE_QUEUE, rate=(0, 0), burst=AS_THE_QUEUE)
+            GroupChange(f"g{at}", paused=False, running=AS_THE_QUEUE, rate=(0, 0), burst=AS_THE_QUEUE)
             for at in range(self.groups)
         ]
         open_again = ChangeSettings(
@@ -396,7 +409,7 @@ class Client(Program):
         while not empty():
             if not (yield from self.work_once()):
                 state = yield from self.head()
-                if state is not None and state.settings.paused:  # by an operator's request that came late
+                if state is not None and _is_paused(state):  # by an operator's request that came late
                     yield from self.call(open_again)
                 yield from self.passes(1)
                 yield Sleep(10.0)
@@ -433,3 +446,7 @@ def _with(job: JobSpec, payload: StoredContent) -> JobSpec:
 
 def _small(job: JobSpec) -> JobSpec:
     return _with(job, b"x") if isinstance(job.payload, BodyRef) else job
+
+
+def _is_paused(state: State) -> bool:
+    return state.settings.paused or any(row.paused for row in state.holds.values())

@@ -72,6 +72,11 @@ FAULTS = [
 ]
 
 
+ROUGH = Faults(
+    error=0.01, refused=0.01, lost=0.015, late=0.01, duplicate=0.03, freeze=0.004, crash=0.003, clone=0.01
+)
+
+
 class Clients(Struct, frozen=True):
     """Who uses the queue, and how much."""
 
@@ -96,6 +101,9 @@ class Clients(Struct, frozen=True):
     servers: int = 3  # of that API
     surgeons: int = 0  # operators whose heads are lost and restored, whose clocks go wrong, who purge jobs
     shards: int = 1  # that the queue grows to
+    steered: bool = (
+        False  # all of them have jobs of their own, and an operator changes the limits of the whole queue
+    )
     reap_seconds: float = 8.0  # mean pause between a reaper's passes
     rounds: int = 30  # calls of each producer
     pause_seconds: float = 2.0  # mean pause between a client's calls
@@ -107,6 +115,7 @@ class Clients(Struct, frozen=True):
     kinds: int = 2  # of jobs
     groups: int = 0  # of most of them; 0: of none
     fair: bool = False  # operators let groups share alike, and take that back
+    policies: bool = False  # operators change what groups wait for, pause and resume them
     follows: float = 0.0  # share of jobs that others follow, or that are of a batch
     units: float = 0.0  # share of jobs that count as several starts
     attachers: int = 0  # operators who attach push consumers
@@ -128,3 +137,33 @@ class Profile(Struct, frozen=True):
     turns: bool = False  # the store offers turns
     ordered: bool = False  # nothing fails, so progress is checked too
     begin_seconds: float = 0.0  # of virtual time at the beginning: runs begin 2,800 s before a full hour
+
+
+TIGHT = {
+    "READY_BYTES_MAX": 900,
+    "TAIL_BYTES_MAX": 700,
+    "LEASES_BYTES_MAX": 3_000,
+    "SESSIONS_BYTES_MAX": 1_500,
+    "DELAYED_BYTES_MAX": 700,
+    "FINISHED_BYTES_MAX": 1_200,
+    "DEAD_BYTES_MAX": 600,
+    "TOMBSTONES_MAX": 4,
+    "BLOCK_BYTES_MAX": 500,
+    "FANOUT": 3,
+    "TABLE_BYTES_MAX": 6_000,
+    "EXPIRED_KNOWN_MS": 60_000,
+    "RESULT_TTL_MS_DEFAULT": 60_000,
+    "HOUR_MS": 2_000,  # how often floors are marked
+    "SEGMENT_BYTES_MAX": 2_000,
+    "INLINE_BYTES_MAX": 64,
+    "INLINE_LEASED_BYTES_MAX": 400,
+    "INLINE_ROW_BYTES": 16,
+    "DELAYED_SPANS_SOFT": 4,
+    "DELAYED_SPANS_MAX": 12,
+    "SESSION_IDLE_MS_MIN": 20_000,
+    "GC_HORIZON_MS": 6_000,
+    "NAMES_MAX": 20,
+    "DEAD_TTL_MS_DEFAULT": 300_000,
+    "BACKOFF_CAP_MS": 20_000,
+    "LANES_MAX": 6,
+}

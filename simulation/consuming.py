@@ -214,6 +214,9 @@ def _claims(state: State, batch: RecordedReduction) -> None:
         held = holds_ticket(state, op.use)
         detached = _row(state, op.use.consumer) is None
         again = op.use.busy or (bool(answer.runs) and answer.runs[-1][0] == Code.RETRY)
+        lost = bool(answer.runs) and answer.runs[0][0] == Code.TICKET_LOST
+        if op.use.busy and op.limit and not (held or lost or detached):
+            raise Violation("a ticket is gone, and its holder has jobs in hand")
         if answer.leases and not held and not detached:
             raise Violation("jobs were granted under a ticket that somebody else holds")
         if not answer.leases and not again and held:

@@ -1,65 +1,77 @@
-"""Fairness: no commit starts a job of a group while one waits whose group has fewer running, and that might start."""
+"""Fairness: of the groups that might start a job those of which the fewest run go first, and ties take turns.
+
+No commit starts a job of a group
+
+    while one waits, and might start, whose group has fewer running
+    or, where as many run of both, whose group had its last turn before that, or none that the head remembers
+
+So while a group waits of which none runs, and whose jobs may start, each other one has a turn before it at most.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
-from osqueue.core.gate import gate_of
-from osqueue.core.groups import Groups
-from osqueue.core.job_ops import ClaimJobs, EnqueueJobs
-from osqueue.core.labels import group_digest
-from osqueue.core.state import PROCESSING, QUEUED, JobRecord, State, is_late
+from osqueue import limits
+from osqueue.core.queue_ops import ChangeSettings
+from osqueue.core.state import PROCESSING, State
 
 from .ledger import RecordedReduction, Violation
+from .open_jobs import Choice
 from .places import JobPlace
 
 
-def check(before: State, state: State, batch: RecordedReduction, found: dict[bytes, JobPlace]) -> None:
-    """A commit was made. Looked at are those in which nothing else changed what might start."""
-    ops = [op for each in batch.requests for op in each.ops]
-    plain = all(isinstance(op, EnqueueJobs) or (isinstance(op, ClaimJobs) and op.kinds is None) for op in ops)
-    moved = {each.key for each in batch.reduction.events}
-    held, holds = ({lease.token for lease in each.leases.values()} for each in (before, state))
-    calm = held <= holds and not state.drops.rules  # no lease has ended
-    if not (state.settings.fair and plain and calm) or state.settings != before.settings:
-        return
-    counts = Counter([lease.job.group for lease in before.leases.values()])
-    waiting = _waiting(before, state, found, moved)
-    for each in batch.reduction.events:
-        if each.target != PROCESSING:
-            continue
-        job = state.leases[each.key].job
-        for group in waiting.get(job.priority, ()) if job.group else ():
-            if counts[group] < counts[job.group]:
-                raise Violation(
-                    f"a job of group {job.group!r} started, of which {counts[job.group]} ran, while one of"
-                    f" {group!r} waited, of which {counts[group]} did"
-                )
-        counts[job.group] += 1
+class Turns:
+    """Which groups of a shard had their turn, as many as a head remembers: the latest is the last one."""
 
+    def __init__(self) -> None:
+        self._served: dict[str, None] = {}
 
-def _waiting(
-    before: State, state: State, found: dict[bytes, JobPlace], moved: set[bytes]
-) -> dict[int, set[str]]:
-    """The groups, by priority, of which jobs wait that this commit left where they were, and that might start.
+    def commit(
+        self,
+        before: State,
+        state: State,
+        batch: RecordedReduction,
+        found: Mapping[bytes, JobPlace],
+        choice: Choice | None,
+    ) -> None:
+        """A commit was made. Judged are calm ones."""
+        ops = [op for each in batch.requests for op in each.ops]
+        unfair = any(isinstance(op, ChangeSettings) and op.fair is False for op in ops)
+        if unfair or not before.settings.fair or state.epoch != before.epoch:
+            self._served = {}
+        elif choice is not None:
+            self._judge(Counter([lease.job.group for lease in before.leases.values()]), choice)
+        else:
+            for event in batch.reduction.events:
+                if event.target == PROCESSING and event.key in found:
+                    self._take(found[event.key].job.group)
 
-    Those of a kind that has a lane of its own come after the jobs in it, which have no group and are older.
-    """
-    behind = {(lane.priority, lane.kind) for each in (before, state) for lane in each.lanes}
-    gate = gate_of(state.settings, state.leases, state.starts, state.now_ms)
-    groups = Groups(state.settings, state.leases, state.holds, state.starts, state.now_ms)
+    def _judge(self, counts: Counter[str], choice: Choice) -> None:
+        waiting: dict[int, set[str]] = {}
+        for key, job in choice.passed.items():
+            if job.group and choice.passed_in_mixed(key):
+                waiting.setdefault(job.priority, set()).add(job.group)
+        for job in choice.started:
+            group = job.group
+            for other in waiting.get(job.priority, set()) - {group} if group else ():
+                told = f"{group!r}, of which {counts[group]} ran, while one of {other!r} waited"
+                if counts[other] < counts[group]:
+                    raise Violation(f"a job started of group {told}, of which {counts[other]} did")
+                if counts[other] == counts[group] and self._comes_before(other, group):
+                    raise Violation(f"invariant 5: a job started of group {told}, whose turn it was")
+            counts[group] += 1
+            self._take(group)
 
-    def might(job: JobRecord) -> bool:
-        return (
-            groups.opens(group_digest(job.group))
-            and (job.priority, job.kind) not in behind
-            and (gate is None or gate.room_for(job.kind) > 0)
-            and not is_late(job, state.now_ms)
-        )
+    def _comes_before(self, one: str, other: str) -> bool:
+        """Had one group its last turn before another, or none that is remembered?"""
+        turns = list(self._served)
+        return other in turns and (one not in turns or turns.index(one) < turns.index(other))
 
-    waiting: dict[int, set[str]] = {}
-    for key, place in found.items():
-        job = place.job
-        if place.state == QUEUED and job.group and key not in moved and might(job):
-            waiting.setdefault(job.priority, set()).add(job.group)
-    return waiting
+    def _take(self, group: str) -> None:
+        if group:
+            self._served.pop(group, None)
+            self._served[group] = None
+            for oldest in list(self._served)[: -limits.GROUPS_SERVED_MAX]:
+                del self._served[oldest]

@@ -60,6 +60,8 @@ def check(
             links = found[event.key].job.links
             assert links is not None
             came[links.parent] += 1
+            if links.parent in state.batches:
+                _once(inv, state.epoch, links.parent, found[event.key].job.kind)
             inv.ticked.add(event.key)
     left = check_left(state, found)
     if before is None:
@@ -95,6 +97,14 @@ def check(
             wanted[key] += bool(row.on_complete) + bool(row.on_success and not after.failed + after.cancelled)
     if +wanted != came:
         raise Violation(f"{dict(came)} jobs followed others, and {dict(+wanted)} should have")
+
+
+def _once(inv: Invariants, epoch: int, batch: bytes, kind: str) -> None:
+    """What waits for a batch comes once in the life of a head. Its kind tells what it is: see ``some_batch``."""
+    which = (epoch, batch, kind)
+    if which in inv.flow.called:
+        raise Violation("what waits for a batch came a second time")
+    inv.flow.called.add(which)
 
 
 def check_left(state: State, found: Mapping[bytes, JobPlace]) -> Counter[bytes]:

@@ -1,16 +1,21 @@
-"""Groups: no more of one run than may, and nobody overtakes the job that its group waits for."""
+"""Groups: no more of one run than may, nobody overtakes a job that has begun, and none starts while its group waits."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from random import Random
 
-from osqueue.core.groups import HOLD, is_ordered
-from osqueue.core.state import FAILING, PROCESSING, State
+from osqueue.core.groups import HOLD, STOP, is_ordered
+from osqueue.core.queue_ops import ChangeSettings
+from osqueue.core.settings import QueueSettings
+from osqueue.core.state import FAILED, FAILING, PROCESSING, QUEUED, SCHEDULED, JobRecord, State, Transition
 
-from . import fairness
 from .ledger import RecordedReduction, Violation
 from .places import JobPlace
+
+CHANGES = ("group_running", "group_on_failure", "group_on_dead", "groups", "fair")
+Line = tuple[str, int, str]  # a group, a priority and a kind: its jobs come one after the other
 
 
 def some_group(dice: Random, count: int) -> str:
@@ -19,11 +24,14 @@ def some_group(dice: Random, count: int) -> str:
     return f"g{at}" if at < count else ""
 
 
-def check(before: State | None, state: State, batch: RecordedReduction, found: dict[bytes, JobPlace]) -> None:
-    """A commit was made; ``found`` are the places of all jobs after it."""
-    if before is None:
+def check_limits(before: State, state: State, batch: RecordedReduction) -> None:
+    """A commit was made: how many run of each group?
+
+    Where limits were changed twice in it nobody can say from outside how many might.
+    """
+    ops = [op for each in batch.requests for op in each.ops if isinstance(op, ChangeSettings)]
+    if sum(op.group_running is not None or bool(op.groups) for op in ops) > 1:
         return
-    fairness.check(before, state, batch, found)
     ran, running = (
         Counter([lease.job.group for lease in each.leases.values() if lease.job.group])
         for each in (before, state)
@@ -33,16 +41,58 @@ def check(before: State | None, state: State, batch: RecordedReduction, found: d
         most = max(bounds) if all(bounds) else 0
         if most and count > max(most, ran[group]):  # whoever lowers a limit stops nothing
             raise Violation(f"{count} jobs of group {group!r} run, and {most} may")
-    if state.settings.group_on_failure != HOLD:
-        return
-    touched = {each.key for each in batch.reduction.events}
-    failing = {
-        place.job.group
-        for key, place in found.items()
-        if place.state == FAILING and place.job.group and key not in touched
-    }
-    for each in batch.reduction.events:
-        if each.target == PROCESSING and each.key in state.leases:
-            group = state.leases[each.key].job.group
-            if group in failing and is_ordered(state.settings, group):
+
+
+class GroupOrder:
+    """Which jobs of ordered groups have begun and are not over, and for which their groups wait, in one shard.
+
+    A change of what groups wait for, or of how many run, comes before or behind the rest of its commit: from there on
+    it is looked at anew.
+    """
+
+    def __init__(self) -> None:
+        self._begun: dict[Line, set[bytes]] = {}
+        self._awaited: dict[str, bytes] = {}  # by its group: the job that failed, was put off, or is dead
+        self._epoch = 0
+
+    def commit(
+        self,
+        before: State,
+        state: State,
+        batch: RecordedReduction,
+        was: Mapping[bytes, JobPlace],
+        found: Mapping[bytes, JobPlace],
+    ) -> None:
+        """A commit was made; ``was`` and ``found`` are the places of all jobs before and after it."""
+        ops = [op for each in batch.requests for op in each.ops if isinstance(op, ChangeSettings)]
+        if state.epoch != self._epoch or any(
+            getattr(op, name) not in (None, ()) for op in ops for name in CHANGES
+        ):
+            self.__init__()  # type: ignore[misc]
+            self._epoch = state.epoch
+            return
+        paused = {group for group, row in before.holds.items() if row.paused}
+        for event in batch.reduction.events:
+            place = found.get(event.key) or was.get(event.key)
+            if place is not None and place.job.group and is_ordered(state.settings, place.job.group):
+                self._move(event, place.job, state.settings, paused)
+
+    def _move(self, event: Transition, job: JobRecord, settings: QueueSettings, paused: set[str]) -> None:
+        group, key, target = job.group, event.key, event.target
+        begun = self._begun.setdefault((group, job.priority, job.kind), set())
+        if target == PROCESSING:
+            if group in paused:
+                raise Violation(f"a job of group {group!r} started, which is paused")
+            if self._awaited.get(group, key) != key:
                 raise Violation(f"a job of group {group!r} started, although the group waits for another")
+            if begun - {key}:
+                raise Violation(f"a job of group {group!r} started before one was over that had begun")
+            begun.add(key)
+        if self._awaited.get(group) == key:
+            del self._awaited[group]
+        puts_off = event.origin == PROCESSING and target in (FAILING, SCHEDULED)
+        dies = event.origin != FAILED and target == FAILED
+        if (puts_off and settings.group_on_failure == HOLD) or (dies and settings.group_on_dead == STOP):
+            self._awaited[group] = key
+        elif target not in (PROCESSING, QUEUED):
+            begun.discard(key)

@@ -46,7 +46,6 @@ from osqueue.stores.base import PutIfAbsent, PutIfMatch, StoreRequest
 from . import (
     ageing,
     empty_claims,
-    flow_control,
     lives,
     order,
     payloads,
@@ -56,10 +55,10 @@ from . import (
     shelves,
     time_limits,
 )
+from .flow_control import FlowControl
 from .leases import LeaseWatch
 from .ledger import Applied, Ledger, RecordedCommit, RecordedReduction, Violation, describe
 from .listening import EventWatch
-from .mass_cancels import MassCancels
 from .places import FINISHED, JobPlace, SegmentCache, bodies_of, keysum_of, places
 from .progress import Progress
 from .restarts import Restarts
@@ -87,17 +86,19 @@ class Invariants:
         ordered: bool = False,
         shard: int = 0,
         on_bulk: Callable[[int, set[bytes]], None] = lambda shard, keys: None,
+        on_commit: Callable[[int, State, RecordedReduction], None] = lambda shard, state, batch: None,
     ) -> None:
         self.root = root
         self.queue = queue
         self.shard = shard
         self.on_bulk = on_bulk  # told of the jobs of every ``AttachBulk`` that joined
+        self.on_commit = on_commit  # told of every commit
         self.truth, ledger.clock = truth, truth.seconds
         self.ledger = ledger
         self.rows = True  # judge how rows are dropped (invariant 4), not only what comes of it
         self.progress = Progress(root, ordered)
         self.starts = rates.StartLog()
-        self.cancels = MassCancels()
+        self.flow = FlowControl()
         self.restarts = Restarts()
         self.leases = LeaseWatch(ledger.machines, truth.clock_ms)
         self.library = SegmentCache(lambda name: truth.read(root + name))
@@ -230,12 +231,13 @@ class Invariants:
             if self.rows:
                 self._sessions(before, state)
         self.starts.commit(before, state, batch)
+        self.on_commit(self.shard, state, batch)
         self._sums(state)
         self._size(state, body)
         found = places(state, self.library)
         self._conservation(state, found)
         self._transitions(state, batch, found)
-        flow_control.check(self, before, state, batch, found)
+        self.flow.commit(self, before, state, batch, found)
         self._tables(before, state, batch, found)
         self._references(state, found)
         self._erased(state, found)

@@ -54,11 +54,11 @@ from osqueue.stores.file import FileStore
 from osqueue.stores.file_slots import HEADER_BYTES
 
 from .baton import Killed, PowerCut, Turns
+from .conditions import TIGHT
 from .disk import BLOCK_BYTES, Disk, File, Folder, Slot
 from .ledger import Violation
 from .machine import EPOCH_MS, VirtualMachine, source
 from .posix import Posix, running
-from .profile import TIGHT
 from .relied import NOTHING, KeyHistory, PromiseStore, Value
 from .slots import read_by_store, shown
 from .tight import limited

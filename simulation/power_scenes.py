@@ -12,11 +12,11 @@ from osqueue.election.base import PREFIX as ELECTIONS
 from osqueue.errors import OsqueueError
 from osqueue.objects.id_index import FOLDER as IDS
 
+from .conditions import TIGHT
 from .disk import File, Folder
 from .ledger import Violation
 from .posix import running
 from .power import FOLDER, QUEUE, ROOT, PowerProcess, PowerRun, tight_slots
-from .profile import TIGHT
 from .tight import limited
 
 FROZEN_SECONDS = 30.0

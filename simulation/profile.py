@@ -4,36 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from .conditions import FOLDER, SLOW_BYTES, Clients, Faults, Profile
-
-TIGHT = {
-    "READY_BYTES_MAX": 900,
-    "TAIL_BYTES_MAX": 700,
-    "LEASES_BYTES_MAX": 3_000,
-    "SESSIONS_BYTES_MAX": 1_500,
-    "DELAYED_BYTES_MAX": 700,
-    "FINISHED_BYTES_MAX": 1_200,
-    "DEAD_BYTES_MAX": 600,
-    "TOMBSTONES_MAX": 4,
-    "BLOCK_BYTES_MAX": 500,
-    "FANOUT": 3,
-    "TABLE_BYTES_MAX": 6_000,
-    "EXPIRED_KNOWN_MS": 60_000,
-    "RESULT_TTL_MS_DEFAULT": 60_000,
-    "HOUR_MS": 2_000,  # how often floors are marked
-    "SEGMENT_BYTES_MAX": 2_000,
-    "INLINE_BYTES_MAX": 64,
-    "INLINE_LEASED_BYTES_MAX": 400,
-    "INLINE_ROW_BYTES": 16,
-    "DELAYED_SPANS_SOFT": 4,
-    "DELAYED_SPANS_MAX": 12,
-    "SESSION_IDLE_MS_MIN": 20_000,
-    "GC_HORIZON_MS": 6_000,
-    "NAMES_MAX": 20,
-    "DEAD_TTL_MS_DEFAULT": 300_000,
-    "BACKOFF_CAP_MS": 20_000,
-    "LANES_MAX": 6,
-}
+from .conditions import FOLDER, ROUGH, SLOW_BYTES, TIGHT, Clients, Faults, Profile
+from .flow_profiles import FLOW_CONTROL
 
 CAPS = {
     "INTENTS_PER_COMMIT_MAX": 6,
@@ -43,10 +15,6 @@ CAPS = {
     "SETTLED_PER_DELETE_MAX": 4,
     "SESSIONS_BYTES_MAX": 4_000,
 }
-
-ROUGH = Faults(
-    error=0.01, refused=0.01, lost=0.015, late=0.01, duplicate=0.03, freeze=0.004, crash=0.003, clone=0.01
-)
 
 CREWS_ALONE = Clients(  # processes of several callers, and hardly anybody else
     producers=1,
@@ -304,88 +272,7 @@ PROFILES = {
                 pause_seconds=0.7,
             ),
         ),
-        Profile(
-            "limits",  # jobs have run-time limits and start deadlines, by themselves and by their kinds
-            limits=TIGHT,
-            faults=ROUGH,
-            clients=Clients(producers=5, workers=5, operators=3, time_limits=0.6, pause_seconds=1.0),
-        ),
-        Profile(
-            "throttles",  # workers are told to come later, and tell the others
-            limits=TIGHT,
-            faults=ROUGH,
-            clients=Clients(workers=6, operators=2, time_limits=0.1, throttles=0.5, pause_seconds=0.5),
-        ),
-        Profile(
-            "schedules",  # jobs are made at ticks by whoever commits, while their schedules come, change and go
-            limits=TIGHT | {"TICK_LATE_MS": 4_000, "TICKS_MADE_MAX": 5, "SCHEDULE_INLINE_BYTES_MAX": 20},
-            faults=ROUGH,
-            clients=Clients(producers=2, workers=4, schedulers=2, rounds=40, pause_seconds=3.0),
-        ),
-        Profile(
-            "groups",  # jobs of few groups, which fail, stall, are put off and cancelled
-            limits=TIGHT
-            | {"LANES_MAX": 2, "LABELS_BYTES_MAX": 120, "LABELS_OF_A_SPAN_BYTES_MAX": 42}
-            | {"GROUP_DEBTS_MAX": 3, "GROUP_SETTINGS_MAX": 2},
-            faults=ROUGH,
-            clients=Clients(
-                kinds=3,
-                groups=5,
-                producers=6,
-                workers=5,
-                bulk=2,
-                operators=2,
-                cancellers=3,
-                pause_seconds=0.7,
-            ),
-        ),
-        Profile(
-            "units",  # jobs count as several starts of the rates of the queue and of their kind
-            limits=TIGHT,
-            faults=ROUGH,
-            clients=Clients(units=0.5, time_limits=0.05, producers=6, workers=5, bulk=1, pause_seconds=0.7),
-        ),
-        Profile(
-            "units of groups",  # and of their group
-            limits=TIGHT | {"GROUP_SETTINGS_MAX": 2},
-            faults=ROUGH,
-            clients=Clients(
-                units=0.5, groups=2, producers=6, workers=5, bulk=1, operators=3, pause_seconds=0.7
-            ),
-        ),
-        Profile(
-            "fair",  # groups share alike, few or many of them, and more than are remembered to have had a turn
-            limits=TIGHT
-            | {"LANES_MAX": 2, "LABELS_BYTES_MAX": 300, "LABELS_OF_A_SPAN_BYTES_MAX": 140}
-            | {"LEASES_BYTES_MAX": 6_000, "GROUPS_SERVED_MAX": 2},
-            faults=ROUGH,
-            clients=Clients(
-                groups=6, fair=True, producers=6, workers=5, bulk=2, operators=4, pause_seconds=0.7
-            ),
-        ),
-        Profile(
-            "follows",  # jobs follow others, and whole batches, while workers die, redrive and cancel
-            limits=TIGHT | {"BATCHES_BYTES_MAX": 700, "BATCH_KEPT_MS": 60_000},
-            faults=ROUGH,
-            clients=Clients(
-                follows=0.5, producers=5, workers=5, bulk=1, operators=2, cancellers=2, pause_seconds=0.8
-            ),
-        ),
-        Profile(
-            "kinds",  # more of them than lanes: they are mixed, and labels are few
-            limits=TIGHT | {"LANES_MAX": 1, "LABELS_BYTES_MAX": 60, "LABELS_OF_A_SPAN_BYTES_MAX": 18},
-            faults=ROUGH,
-            clients=Clients(
-                kinds=9,
-                producers=6,
-                workers=4,
-                bulk=2,
-                operators=3,
-                cancellers=3,
-                time_limits=0.1,
-                pause_seconds=0.7,
-            ),
-        ),
+        *FLOW_CONTROL,
         Profile(
             "events",  # some listen, leave and come back; what is recorded leaves the head, is collected, and lapses
             limits=TIGHT | {"EVENTS_BYTES_MAX": 600, "EVENTS_KEPT_MS": 24_000},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
 from osqueue.commit import protocol
@@ -88,9 +88,11 @@ class Program:
         self.restarts = 0.0  # share of these calls that restart an id
         self.groups = 0  # of most of its jobs
         self.fair = False  # it lets groups share alike
+        self.policies = False  # it changes what they wait for
         self.follows = 0.0  # share of its jobs that others follow, or that are of a batch
         self.kinds: tuple[str, ...] = KINDS  # of its jobs; the first one has no name
         self.secrets = False  # do results and errors tell what a purge has to erase?
+        self.peers: Sequence[Program] = ()  # of each shard the one who commits there; none: it does so itself
         self.copies = 0
         self.on_wakes: Callable[[list[Wake]], None] | None = (
             None  # what it does with the wakes of its commits
@@ -178,7 +180,8 @@ class Program:
             elif isinstance(effect, Submit):
                 if stall_seconds:
                     yield Sleep(stall_seconds)
-                call = yield from self.call(*effect.ops, timeout=effect.timeout, look=effect.look)
+                who = self.peers[int(effect.shard)] if self.peers else self
+                call = yield from who.call(*effect.ops, timeout=effect.timeout, look=effect.look)
                 reply = call.answer
                 if call.error is not None:
                     go_on, reply = flow.throw, call.error

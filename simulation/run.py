@@ -19,6 +19,7 @@ from osqueue.objects import archive, id_index
 from osqueue.objects.layout import root_of
 
 from . import answers
+from .all_shards import AllShards
 from .callers import Caller
 from .clients import Client
 from .conditions import Faults, Profile
@@ -161,6 +162,7 @@ class Run:
         self.network = Network(self.world, self.truth, profile.latency)
         self.world.now = profile.begin_seconds
         self.loads = BulkLoads(self.truth)
+        self.together = AllShards()
         self.shards = [self._watched(shard) for shard in range(profile.clients.shards)]
         self.invariants = self.shards[0]
         self.ledger = self.invariants.ledger
@@ -187,6 +189,7 @@ class Run:
             ordered=self.profile.ordered,
             shard=shard,
             on_bulk=self.loads.join,
+            on_commit=self.together.commit,
         )
 
     # ── Clients ──────────────────────────────────────────────────────────────
@@ -194,13 +197,8 @@ class Run:
         """A machine whose clocks are wrong."""
         clients = self.profile.clients
         skew_ms = self.dice.randint(-clients.skew_ms_max, clients.skew_ms_max)
-        return kind(
-            self.world,
-            name,
-            self.world.seed,
-            skew_ms,
-            self.dice.uniform(-clients.drift_max, clients.drift_max),
-        )
+        drift = self.dice.uniform(-clients.drift_max, clients.drift_max)
+        return kind(self.world, name, self.world.seed, skew_ms, drift)
 
     def writer(self, name: str, shard: int) -> WatchedWriter:
         writer = WatchedWriter(root_of(QUEUE, shard), QUEUE, self.machine(name))
@@ -306,15 +304,22 @@ class Run:
                 client.kinds = self.kinds
                 client.groups = clients.groups
                 client.fair = clients.fair
+                client.policies = clients.policies
                 client.follows = clients.follows
                 self.start(client, program, newer=newer)
+        others = {"worker": "worker", "reaper": "reaper"}
+        others |= {"worker too": "worker", "producer": "producer"} if clients.steered else {}
         for shard in range(1, clients.shards):
-            for role in ("worker", "reaper"):
-                program = next(each for name, _, each in roles if name == role)
-                self.start(self.client(f"{role}.{shard}", shard), program, newer=False)
+            for name, role in others.items():
+                program = next(each for other, _, each in roles if other == role)
+                client = self.client(f"{name}.{shard}", shard)
+                client.produces = role in producing
+                self.book.producing += client.produces
+                self.start(client, program, newer=False)
         if clients.shards > 1:
             growers = [self.client(f"grower.{shard}", shard) for shard in range(clients.shards)]
-            self.start(growers[0], lambda each: grow(growers, 10 * pause), newer=False)
+            change = self.together.steer if clients.steered else grow
+            self.start(growers[0], lambda each: change(growers, 10 * pause), newer=False)
         for at in range(clients.crews):
             self.book.producing += 1
             turns = clients.rounds * clients.threads
@@ -362,7 +367,7 @@ class Run:
         newer = self.profile.clients.upgrade
         for shard in range(len(self.shards)):
             client = self.client(f"drain.{shard}" if shard else "drain", shard)
-            client.kinds = self.kinds
+            client.kinds, client.groups = self.kinds, self.profile.clients.groups
             self.start(client, self._end, newer=newer)
         if not self.world.run(self._over, DRAIN_SECONDS_MAX):
             raise Violation("the queue could not be drained")
@@ -431,7 +436,7 @@ class Run:
         if strange := ends.keys() - promised - possible:
             raise Violation(f"{len(strange)} jobs came from nowhere")
         for each in self.shards:
-            each.cancels.end(each.state, frozenset(each.over))
+            each.flow.cancels.end(each.state, frozenset(each.over))
         records = self._records()
         self.report.records = records.total()
         ended = sum((each.ended for each in self.shards), Counter[Record]())

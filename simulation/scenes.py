@@ -39,13 +39,12 @@ from osqueue.stores.base import (
 )
 
 from .clients import Client
-from .conditions import Faults
+from .conditions import TIGHT, Faults
 from .invariants import Invariants
 from .ledger import Ledger, Violation, WatchedWriter, watched_reductions
 from .loaders import Loader
 from .loads import BulkLoads
 from .machine import VirtualMachine
-from .profile import TIGHT
 from .program import SharedKeys
 from .promises import Ask, Promises
 from .tight import limited

@@ -122,6 +122,8 @@ def check(
             continue
         if row.last_ms < old.last_ms and scheduling.exists(row):
             raise Violation(f"schedule {row.name!r} went back in time")
+        if 0 < row.next_ms < old.next_ms and not any(op.name == row.name for op in ops):
+            raise Violation(f"the next tick of schedule {row.name!r} went back")
         if not any(op.name == row.name for op in ops) and scheduling.exists(row):
             _check_policy(old, row, state.now_ms, [job.scheduled_ms for job in made.get(row.name, ())])
 

@@ -53,6 +53,16 @@ def kept_for_nothing() -> AbstractContextManager[None]:
     return patched((consumers, "settle_claim", settle))
 
 
+def given_back_at_work() -> AbstractContextManager[None]:
+    """A claim that finds nothing gives its ticket back, also while its holder works on other jobs."""
+    real = consumers.settle_claim
+
+    def settle(draft: Draft, op: ClaimJobs, use: TicketUse, answer: Outcome) -> Outcome:
+        return real(draft, op, replace(use, busy=False), answer)
+
+    return patched((consumers, "settle_claim", settle))
+
+
 def not_in_the_commit_of_an_empty_claim() -> AbstractContextManager[None]:
     """The commit of a claim that found nothing grants nothing, whatever else it brought."""
     real = consumers.granted
@@ -105,6 +115,9 @@ def held_for_ever() -> AbstractContextManager[None]:
 
 
 CONTROLS: tuple[Control, ...] = (
+    Control(
+        "who is at work keeps it", given_back_at_work, (in_runs(PROFILE, "its holder has jobs in hand"),)
+    ),
     Control(
         "no more at once than may be", as_many_as_there_are_jobs, (in_runs(PROFILE, "are out, .* may be"),)
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from msgspec.structs import replace
@@ -11,11 +12,13 @@ from osqueue.core import mixed
 from osqueue.core.fairness import FairSearch, FairShare
 from osqueue.core.labels import narrowed
 from osqueue.core.mixed import MixedDraft, Wanted
+from osqueue.core.rows import NO_ROUND, Round
 from osqueue.core.state import Labels
 
 from .control import Control, in_runs, patched
 
 FEWER = "while one of .* waited, of which"
+TURN = "while one of .* waited, whose turn it was"
 
 
 _opens = FairSearch.opens
@@ -60,9 +63,39 @@ def emptied() -> AbstractContextManager[None]:
     return patched((mixed, "narrowed", _emptied))
 
 
+def _by_age(share: FairShare, groups: Sequence[bytes], count: int) -> Sequence[bytes]:
+    return groups
+
+
+def by_age() -> AbstractContextManager[None]:
+    """Where as many run of several groups, that of the oldest job goes first."""
+    return patched((FairShare, "next_of", _by_age))
+
+
+def _all_are_due(share: FairShare, group: bytes) -> bool:
+    return True
+
+
+def all_are_due() -> AbstractContextManager[None]:
+    """A group that had its turn is asked for with those that had none."""
+    return patched((FairShare, "is_due", _all_are_due))
+
+
+def _no_round(share: FairShare) -> Round:
+    return NO_ROUND
+
+
+def turns_forgotten() -> AbstractContextManager[None]:
+    """The next claim does not know who had a turn."""
+    return patched((FairShare, "round", _no_round))
+
+
 CONTROLS: tuple[Control, ...] = (
     Control("groups of which fewer run go first", only_in_turn, (in_runs("fair", FEWER),)),
     Control("a fair claim counts what it starts itself", not_counted, (in_runs("fair", FEWER),)),
+    Control("ties take turns", by_age, (in_runs("groups in turn", TURN),)),
+    Control("who had no turn goes first", all_are_due, (in_runs("groups in turn", TURN),)),
+    Control("heads keep whose turn it was", turns_forgotten, (in_runs("groups in turn", TURN),)),
     Control("labels are narrowed when all was looked at", narrowed_at_once, (in_runs("fair", ""),)),
     Control("labels lose what was looked for alone", emptied, (in_runs("fair", ""),)),
 )

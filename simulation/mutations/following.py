@@ -63,12 +63,28 @@ def comes_unsealed() -> AbstractContextManager[None]:
     return patched((follow_ups, "settle", _unsealed))
 
 
+def comes_again() -> AbstractContextManager[None]:
+    """A batch that a redrive opens again waits for what came with its first end."""
+    told: dict[bytes, bytes] = {}
+
+    def settle(working: Draft) -> None:
+        told.update({key: row.on_complete for key, row in working.batches.items() if row.on_complete})
+        _settle(working)
+        working.batches = {
+            key: row if row.ended_ms else replace(row, on_complete=told.get(key, b""))
+            for key, row in working.batches.items()
+        }
+
+    return patched((follow_ups, "settle", settle))
+
+
 CONTROLS: tuple[Control, ...] = (
     Control(
         "what follows a job comes with its end", followed_by_nobody, (in_runs("follows", "followed others"),)
     ),
     Control("a batch that is over is closed", always_open, (in_runs("follows", "joined a batch"),)),
     Control("a cancelled job is counted off", cancelled_uncounted, (in_runs("follows", "are left; it is"),)),
+    Control("what waits for a batch comes once", comes_again, (in_runs("follows", "came a second time"),)),
     Control(
         "what waits for a batch comes when it is sealed",
         comes_unsealed,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 
 from osqueue.core import encoding, groups
+from osqueue.core.draft import Draft
 from osqueue.core.group_rates import GroupAllowance
 from osqueue.core.groups import Groups
-from osqueue.core.labels import labels_of
+from osqueue.core.labels import group_digest, labels_of
 from osqueue.core.settings import QueueSettings
-from osqueue.core.state import Hold, JobRecord, Labels, Starts
+from osqueue.core.state import FAILED, Hold, JobRecord, Labels, Starts
 
 from .control import Control, in_interleavings, in_runs, patched
 
@@ -89,6 +90,49 @@ def none_spent() -> AbstractContextManager[None]:
     return patched((GroupAllowance, "spent", _none_spent))
 
 
+def _at_the_back(draft: Draft, job: JobRecord) -> None:
+    draft.queue(job)
+
+
+def back_in_line() -> AbstractContextManager[None]:
+    """A job that stalls, or is given back, joins the others that wait."""
+    return patched((Draft, "queue_front", _at_the_back))
+
+
+def _not_awaited(draft: Draft, job: JobRecord) -> None:
+    draft.holds = groups.not_for(draft.holds, job)
+    draft.queue(job)
+
+
+def not_awaited() -> AbstractContextManager[None]:
+    """So does one that its group has waited for."""
+    return patched((Draft, "requeue", _not_awaited))
+
+
+_waiting_for = groups.waiting_for
+
+
+def _for_the_living(
+    holds: dict[str, Hold], settings: QueueSettings, job: JobRecord, why: str
+) -> dict[str, Hold]:
+    return holds if why == FAILED else _waiting_for(holds, settings, job, why)
+
+
+def never_stopped() -> AbstractContextManager[None]:
+    """A group goes on after a dead letter, whatever the queue says."""
+    return patched((groups, "waiting_for", _for_the_living))
+
+
+def _by_jobs(holds: Mapping[str, Hold]) -> set[bytes]:
+    return {group_digest(group) for group, row in holds.items() if row.key}
+
+
+def never_paused() -> AbstractContextManager[None]:
+    """Only a job holds a group, and no operator."""
+    return patched((groups, "_held", _by_jobs))
+
+
+HELD = "groups held"
 RATED = "jobs of group .* started in"
 CONTROLS: tuple[Control, ...] = (
     Control("a claim counts what it starts of a group", not_charged, (in_runs("groups", "of group .* run"),)),
@@ -102,6 +146,10 @@ CONTROLS: tuple[Control, ...] = (
     ),
     Control("a group waits for its job", waits_for_nobody, (in_runs("groups", "waits for another"),)),
     Control("and goes on after it", waits_for_ever, (in_runs("groups", "waits for a job that may start"),)),
+    Control("who has begun comes first", back_in_line, (in_runs("groups", "that had begun"),)),
+    Control("so does who was waited for", not_awaited, (in_runs("groups", "that had begun"),)),
+    Control("a dead letter stops its group", never_stopped, (in_runs(HELD, "waits for another"),)),
+    Control("a paused group starts nothing", never_paused, (in_runs(HELD, "which is paused"),)),
     Control("a start is taken from its group's rate", no_debts, (in_runs("groups", RATED),)),
     Control("heads keep what groups owe", debts_forgotten, (in_runs("groups", RATED),)),
     Control("a group whose rate is spent is closed", none_spent, (in_runs("groups", RATED),)),

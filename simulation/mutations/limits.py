@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from osqueue.core import backlog, reduce
-from osqueue.core.state import JobRecord
+from osqueue.core import backlog, reduce, timers
+from osqueue.core.draft import Draft
+from osqueue.core.state import JobRecord, LeaseRecord
 
 from .control import Control, in_runs, patched
 
@@ -33,8 +34,22 @@ def late_behind_the_first() -> AbstractContextManager[None]:
     return patched((backlog, "is_late", _never_late))
 
 
+_stall = timers._stall
+
+
+def _left_alone(draft: Draft, lease: LeaseRecord) -> None:
+    if not 0 < lease.until_ms <= lease.expires_ms:
+        _stall(draft, lease)
+
+
+def never_ended() -> AbstractContextManager[None]:
+    """Nobody ends an attempt that is over its limit."""
+    return patched((timers, "_stall", _left_alone))
+
+
 CONTROLS: tuple[Control, ...] = (
     Control("heartbeats stop at the limit", extended_past_the_limit, (in_runs("limits", "goes on past"),)),
+    Control("an attempt ends at its limit", never_ended, (in_runs("limits", "is over its run-time limit"),)),
     Control("late jobs are not claimed", claimed_too_late, (in_runs("limits", "after its deadline"),)),
     Control("each claimed job is in time", late_behind_the_first, (in_runs("limits", "after its deadline"),)),
 )

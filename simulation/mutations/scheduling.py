@@ -40,6 +40,16 @@ def _all_of_them(draft: Draft, row: ScheduleRow) -> tuple[ScheduleRow, int]:
     return replace(after, missed=row.missed), made
 
 
+def _latest_alone(draft: Draft, row: ScheduleRow) -> tuple[ScheduleRow, int]:
+    after, made = _ticked(draft, replace(row, missed=scheduling.ONCE))
+    return replace(after, missed=row.missed), made
+
+
+def _next_before(draft: Draft, row: ScheduleRow) -> tuple[ScheduleRow, int]:
+    after, made = _ticked(draft, row)
+    return replace(after, next_ms=max(1, row.next_ms - 1)), made
+
+
 def _never_paused(draft: Draft) -> None:
     rows = draft.schedules
     draft.schedules = tuple([replace(row, paused=False) for row in rows])
@@ -123,6 +133,16 @@ def forgotten() -> AbstractContextManager[None]:
     return dispatched(ChangeSchedule, _forgotten)
 
 
+def latest_alone() -> AbstractContextManager[None]:
+    """Of the ticks that were missed all but the latest are lost, although each is to be made."""
+    return patched((scheduling, "_ticked", _latest_alone))
+
+
+def next_before() -> AbstractContextManager[None]:
+    """The next tick goes back."""
+    return patched((scheduling, "_ticked", _next_before))
+
+
 def made_up() -> AbstractContextManager[None]:
     """The ticks of a pause, or of the time before a schedule said so, are made up for."""
     return patched((scheduling, "_begun", _made_up))
@@ -160,6 +180,8 @@ CONTROLS: tuple[Control, ...] = (
         (in_runs("schedules", "that overlap|another one lives"),),
     ),
     Control("of missed ticks the latest counts", all_of_them, (in_runs("schedules", "its policy says"),)),
+    Control("or each of them", latest_alone, (in_runs("schedules", "its policy says|forgot a tick"),)),
+    Control("the next tick comes later", next_before, (in_runs("schedules", "next tick .* went back"),)),
     Control("a paused schedule rests", never_paused, (in_runs("schedules", "is paused, and ticked"),)),
     Control("what ends is taken off the count", uncounted, (in_runs("schedules", "of theirs live"),)),
     Control("a redriven job counts again", dead_count, (in_runs("schedules", "of theirs live"),)),

@@ -9,8 +9,8 @@ import pytest
 from osqueue import limits
 from osqueue.core import encoding
 from simulation.__main__ import add, run_soak
-from simulation.conditions import FAULTS
-from simulation.profile import PROFILES, TIGHT
+from simulation.conditions import FAULTS, TIGHT
+from simulation.profile import PROFILES
 from simulation.run import RunReport, simulate
 from simulation.tight import limited
 
@@ -58,6 +58,9 @@ SEEDS = [
     ("units of groups", 2),
     ("fair", 0),
     ("fair", 3),
+    ("groups in turn", 4),
+    ("groups held", 2),
+    ("all shards", 1),
 ]
 
 
@@ -141,6 +144,12 @@ def test_runs_of_callers_replace_and_debounce_jobs_wherever_they_wait() -> None:
 def test_runs_of_groups_wait_for_them_and_find_what_may_start() -> None:
     total = runs("groups", (2, 5))
     assert {"ClaimJobs GRANTED", "ClaimJobs GROUPS_CLOSED"} <= total.codes.keys()
+
+
+def test_runs_over_shards_meet_the_limits_that_an_operator_changes() -> None:
+    total = runs("all shards", (2, 4))
+    assert {"ClaimJobs RUNNING_LIMIT", "ClaimJobs RATE_LIMITED"} <= total.codes.keys()
+    assert total.codes["ChangeSettings OK"] > 30
 
 
 def test_runs_that_are_mended_restore_heads_in_which_batches_are_cancelled() -> None:

@@ -145,6 +145,33 @@ def test_a_kind_at_its_limit_has_no_turn(shard: Shard) -> None:
     assert groups_of(claim(shard, 5)) == ["a", "b", "b"]
 
 
+def test_a_claim_that_empties_the_lane_of_a_kind_goes_on_with_its_younger_jobs_in_the_mixed_one(
+    shard: Shard,
+) -> None:
+    shard.enqueue(1, kind="mail")
+    shard.enqueue(1, kind="mail", group="a")
+    shard.enqueue(1, kind="mail")
+    shard.enqueue(1, priority=9)
+    found = claim(shard, 10)
+    assert [(lease.job.priority, lease.job.group) for lease in found.leases] == [
+        (5, ""),
+        (5, "a"),
+        (5, ""),
+        (9, ""),
+    ]
+    assert found.runs[-1] == (Code.EMPTY, 0)
+
+
+def test_a_claim_that_empties_the_lane_of_a_kind_looks_anew_for_groups_that_have_jobs_of_it(
+    shard: Shard,
+) -> None:
+    news = [shard.new(group="b"), shard.new(group="b"), shard.new(kind="mail"), shard.new(group="b")]
+    mail = news.pop(2)  # the first to come, with a key from a clock that is ahead
+    shard.apply(EnqueueJobs((mail,)))
+    shard.apply(EnqueueJobs((*news, shard.new(kind="mail", group="a"))))
+    assert groups_of(claim(shard, 5)) == ["b", "b", "", "a", "b"]
+
+
 def test_without_fairness_the_first_comes_first_and_the_head_says_nothing(shard: Shard) -> None:
     shard.enqueue(6, group="a")
     shard.enqueue(3, group="b")

@@ -40,9 +40,13 @@ class ClaimSearch:
         self._wanted: dict[
             bool, tuple[tuple[frozenset[str], int, int], Wanted]
         ] = {}  # the last ones: see there
-        self._all_grouped: set[int] = set()  # priorities whose mixed lane has no job without a group
+        self._all_grouped: dict[
+            int, frozenset[str]
+        ] = {}  # priorities whose mixed lane has no job without a group while these kinds are closed
         self._share: FairShare | None = None
-        self._fair: dict[int, FairSearch] = {}  # by the priorities of mixed lanes
+        self._fair: dict[
+            int, tuple[frozenset[str], FairSearch]
+        ] = {}  # by the priorities of mixed lanes: the search while these kinds are closed
         self._barren: dict[
             int, frozenset[str]
         ] = {}  # priorities whose mixed lane has nothing while these are closed
@@ -60,15 +64,21 @@ class ClaimSearch:
         if self._share is not None and job.group:
             self._share.take(group_digest(job.group))
 
-    def _fair_search(self, priority: int) -> FairSearch | None:
-        """How the mixed lane of a priority is searched where groups share alike."""
+    def _fair_search(self, priority: int, closed: frozenset[str]) -> FairSearch | None:
+        """How the mixed lane of a priority is searched where groups share alike.
+
+        With other kinds closed it begins anew: groups that had nothing to start may have something now.
+        """
         draft = self._draft
         if not draft.settings.fair:
             return None
         if self._share is None:
             running = [lease.job.group for lease in draft.leases.values() if lease.job.group]
             self._share = FairShare(running, draft.round, draft.context.chance)
-        return self._fair.setdefault(priority, FairSearch(self._share))
+        known = self._fair.get(priority)
+        if known is None or known[0] != closed:
+            known = self._fair[priority] = closed, FairSearch(self._share)
+        return known[1]
 
     def next_lane(self) -> tuple[BacklogDraft | None, bool]:
         """The lane of the next job, which is ready in it; among kinds of one priority, the one whose job came first.
@@ -105,13 +115,14 @@ class ClaimSearch:
 
     def _search(self, priority: int, lane: MixedDraft) -> str | None:
         """Bring the first wanted job of a mixed lane to its front; None: something has to be read for it."""
-        closed, fair = self._closed(priority), self._fair_search(priority)
+        closed = self._closed(priority)
+        fair = self._fair_search(priority, closed)
         found = self._bring(priority, lane, closed, fair)
         turn = lane.ready[0] if found is True and fair is not None else None
-        if fair is not None and not isinstance(found, list) and priority not in self._all_grouped:
+        if fair is not None and not isinstance(found, list) and self._all_grouped.get(priority) != closed:
             other = self._bring(priority, lane, closed, None)
             if other is False:
-                self._all_grouped.add(priority)
+                self._all_grouped[priority] = closed
             elif other is True and turn is not None and turn.key < lane.ready[0].key:
                 lane.prefer(turn)
             if other is not False:
