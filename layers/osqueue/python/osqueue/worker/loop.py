@@ -250,7 +250,7 @@ class Worker:
 
     def _seconds_to_speak(self) -> float:
         """How long the queue may still take to hear something, now that all is over."""
-        now = self._machine.monotonic()
+        now: float = self._machine.monotonic()
         return (now if self._stop_at is None else self._stop_at) + GIVE_BACK_SECONDS_MAX - now
 
     def _seconds_to(self, moment: float | None, more: float = 0.0) -> float:
