@@ -23,6 +23,7 @@ from osqueue import (
     Reservation,
     Snooze,
     WorkerJob,
+    WorkerStatus,
 )
 from osqueue.queue.lease import ClaimedLeases
 from osqueue.stores.memory import MemoryStore
@@ -105,6 +106,7 @@ def steer() -> None:
     page, cursor = q.jobs(state="queued", limit=10)
     assert_type(page, list[Job])
     assert_type(cursor, str | None)
+    assert_type(q.workers(), list[WorkerStatus])
 
 
 def work() -> Tally:

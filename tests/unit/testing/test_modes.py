@@ -150,3 +150,15 @@ def test_an_object_that_is_named_twice_is_one(worker: Queue[Any]) -> None:
     with manual(worker, worker) as test:
         worker.enqueue("ada")
         assert len(test.drain()) == 1
+
+
+def test_in_a_block_the_kit_is_no_worker_and_who_claims_by_hand_is_told_of(worker: Queue[Any]) -> None:
+    with manual(worker) as test:
+        worker.enqueue("ada")
+        test.drain()
+        assert worker.workers() == []
+        worker.enqueue("bob")
+        worker.claim(1, worker="by hand")
+        assert [(each.name, each.state, each.holds) for each in worker.workers()] == [
+            ("by hand", "unregistered", 1)
+        ]

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .model.reports import CancelledMany, Purged
     from .model.settings import Kind
     from .model.unique import Unique
+    from .model.worker import WorkerStatus
     from .pacer import AsyncPacer, AsyncReservation, Pacer, Reservation
     from .queue.asynchronous import AsyncQueue
     from .queue.batches import AsyncBatch, Batch
@@ -67,6 +68,7 @@ _LATER = {
     "Story": "model.explain",
     "Unique": "model.unique",
     "BatchStatus": "model.batch",
+    "WorkerStatus": "model.worker",
     "Next": "model.follow_ups",
     **dict.fromkeys(("AsyncBatch", "Batch"), "queue.batches"),
 }
@@ -139,5 +141,6 @@ __all__ = [
     "Unknown",
     "WaitTimeout",
     "WorkerJob",
+    "WorkerStatus",
     "__version__",
 ]
