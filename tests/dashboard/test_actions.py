@@ -45,6 +45,15 @@ def test_a_queue_is_paused_and_resumed(queue: Queue[Any], page: Pages) -> None:
     assert not queue.stats()["paused"]
 
 
+def test_a_pause_says_when_it_ends(queue: Queue[Any], page: Pages) -> None:
+    queue.enqueue(1, kind="mail")
+    queue.pause(for_=3_600)
+    queue.pause(kind="mail", for_=7_200)
+    found = page(at(queue))
+    expect(found.get_by_role("heading", level=1)).to_contain_text("paused, goes on in")
+    expect(found.get_by_role("row", name="mail")).to_contain_text("paused, goes on in")
+
+
 def test_what_waits_is_cancelled_after_the_number_was_said(queue: Queue[Any], page: Pages) -> None:
     queue.enqueue_many([{"payload": n} for n in range(12)])
     queue.claim(limit=2, worker="w")

@@ -103,7 +103,7 @@ def work_by_hand() -> None:
 
 def steer() -> None:
     q.configure(max_attempts=5, result_ttl=timedelta(hours=1), kinds={"slow": Kind(run_within=60)})
-    page, cursor = q.jobs(state="queued", limit=10)
+    page, cursor = q.jobs(state="queued", limit=10, group="customer-7", headers={"tenant": None})
     assert_type(page, list[Job])
     assert_type(cursor, str | None)
     assert_type(q.workers(), list[WorkerStatus])
