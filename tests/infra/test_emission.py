@@ -140,8 +140,8 @@ def test_a_pass_with_trouble_counts_as_none(environment: None, capsys: pytest.Ca
 
 
 def test_every_function_of_the_table_has_its_folder() -> None:
-    from infra.functions import CODE
+    from infra.app import HANDLERS
 
     assert sorted(each.name for each in FUNCTIONS) == sorted(
-        path.parent.name for path in CODE.glob("*/handler.py")
+        path.parent.name for path in HANDLERS.glob("*/handler.py")
     )
