@@ -12,7 +12,17 @@ from pathlib import Path
 from aws_cdk import App, CfnOutput, Environment, Stack, Tags, Validations
 from cdk_nag import AwsSolutionsChecks
 
-from osqueue_cdk import Assets, Bus, Functions, HttpApi, Misconfigured, Operations, ReaperSchedule, Storage
+from osqueue_cdk import (
+    Assets,
+    Bus,
+    Deployment,
+    Functions,
+    HttpApi,
+    Misconfigured,
+    Operations,
+    ReaperSchedule,
+    Storage,
+)
 from osqueue_cdk.functions import named_functions
 
 from . import bundle, layers
@@ -58,7 +68,7 @@ def add_stacks(app: App, config: Config, layer: Path, jobs: Path | None) -> None
     _tell_addresses(api, HttpApi(api, ONLY, name=name, settings=config, functions=named_functions(api, name)))
     schedule = stack("schedule", "the schedule of the reaper", functions)
     ReaperSchedule(schedule, ONLY, name=name, functions=named_functions(schedule, name))
-    watched = [functions]
+    watched = [api]
     if jobs is not None:
         watched.append(PipelineStack(app, config, place, jobs))
         watched[-1].add_stack_dependency(storage)
@@ -68,7 +78,7 @@ def add_stacks(app: App, config: Config, layer: Path, jobs: Path | None) -> None
         ONLY,
         name=name,
         settings=config,
-        functions=named_functions(operations, name),
+        api_id=Deployment(operations, "Watched", name=name).api_id,
         more=pipeline_alarms(operations, config) if jobs is not None else (),
     )
 

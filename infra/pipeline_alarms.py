@@ -31,6 +31,20 @@ def pipeline_alarms(scope: Construct, config: Config) -> Iterator[AlarmSpec]:
         threshold=1,
     )
     yield AlarmSpec(
+        name="pipeline-endings-lost",
+        what="The end of a run of the pipeline did not reach its log group.",
+        metric=watch.MathExpression(
+            expression="SUM([FILL(failed, 0), FILL(succeeded, 0)])",
+            using_metrics={
+                "failed": _of_rule(config, FAILED, "FailedInvocations"),
+                "succeeded": _of_rule(config, SUCCEEDED, "FailedInvocations"),
+            },
+            label="Events that EventBridge could not deliver",
+            period=HOUR,
+        ),
+        threshold=1,
+    )
+    yield AlarmSpec(
         name="pipeline-not-run",
         what="No run of the pipeline has ended well for hours.",
         metric=filled(_endings(config, SUCCEEDED)),
@@ -69,10 +83,15 @@ def pipeline_alarms(scope: Construct, config: Config) -> Iterator[AlarmSpec]:
 
 
 def _endings(config: Config, name: str) -> watch.Metric:
-    """How many runs ended so: what EventBridge counts of a rule on the default bus."""
+    """How many runs ended so."""
+    return _of_rule(config, name, "MatchedEvents")
+
+
+def _of_rule(config: Config, name: str, metric: str) -> watch.Metric:
+    """What EventBridge counts of a rule on the default bus."""
     return watch.Metric(
         namespace="AWS/Events",
-        metric_name="MatchedEvents",
+        metric_name=metric,
         dimensions_map={"RuleName": rule_name(config, name)},
         statistic="Sum",
         period=HOUR,

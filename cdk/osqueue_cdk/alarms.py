@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as watch
-from aws_cdk import aws_lambda as lambda_
 from msgspec import Struct
 
 from osqueue.contract import metrics
-from osqueue.contract.functions import METRICS_NAMESPACE
+from osqueue.contract.functions import FUNCTIONS, METRICS_NAMESPACE, deployed_name
 from osqueue.contract.metrics import Metric
 
 from .settings import Alarms
@@ -28,11 +27,12 @@ class AlarmSpec(Struct, frozen=True, kw_only=True):
     metric: watch.IMetric
     threshold: float
     periods: int = 1  # one after the other
+    of_them: int | None = None  # in how many of them the threshold is reached; None: in all
     missing: watch.TreatMissingData = watch.TreatMissingData.NOT_BREACHING
     operator: watch.ComparisonOperator = watch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
 
 
-def alarms_of(prefix: str, limits: Alarms, functions: Mapping[str, lambda_.IFunction]) -> Iterator[AlarmSpec]:
+def alarms_of(prefix: str, limits: Alarms, api_id: str) -> Iterator[AlarmSpec]:
     """Every alarm of a deployment."""
     yield AlarmSpec(
         name="oldest-age",
@@ -43,9 +43,12 @@ def alarms_of(prefix: str, limits: Alarms, functions: Mapping[str, lambda_.IFunc
     )
     yield AlarmSpec(
         name="dead-letters",
-        what="A queue holds dead letters: jobs whose attempts ran out.",
-        metric=count(prefix, metrics.DEAD, "Maximum"),
+        what="Jobs have become dead letters: their attempts ran out.",
+        metric=_increase(count(prefix, metrics.FAILED, "Maximum")),
         threshold=limits.dead,
+        # An increase is of two values, and CloudWatch reads no more of them than it is asked for with certainty.
+        periods=2,
+        of_them=1,
     )
     yield AlarmSpec(
         name="reaper-not-run",
@@ -64,26 +67,80 @@ def alarms_of(prefix: str, limits: Alarms, functions: Mapping[str, lambda_.IFunc
         periods=2,
     )
     yield AlarmSpec(
+        name="gateway-errors",
+        what="The API answers with 5xx: a function fails, is throttled or does not answer in time, or says so itself.",
+        metric=_share(_of_gateway(api_id, "5xx"), {"requests": _of_gateway(api_id, "Count")}, limits),
+        threshold=limits.error_share,
+    )
+    # Whether a function that has a schedule does what it is for another alarm tells.
+    asked = {
+        each.name: of_function(prefix, each.name, "Invocations")
+        for each in FUNCTIONS
+        if each.schedule_minutes is None
+    }
+    yield AlarmSpec(
         name="faults",
         what="Requests are answered with 500 or 503: the bucket refuses, does not answer, or a function has a defect.",
-        metric=count(prefix, metrics.FAULTS, "Sum"),
+        metric=_share(count(prefix, metrics.FAULTS, "Sum"), asked, limits),
+        threshold=limits.error_share,
+    )
+    yield AlarmSpec(
+        name="events-lost",
+        what="Events did not reach the event bus. The jobs are not concerned.",
+        metric=count(prefix, metrics.LOST, "Sum"),
         threshold=limits.errors,
     )
-    for name, function in functions.items():
+    for name, invoked in asked.items():
         yield AlarmSpec(
             name=f"errors-{name}",
             what=f"Invocations of {name} fail: it crashes, or is stopped by its timeout or memory.",
-            metric=function.metric_errors(period=PERIOD, statistic="Sum"),
-            threshold=limits.errors,
+            metric=_share(of_function(prefix, name, "Errors"), {"invoked": invoked}, limits),
+            threshold=limits.error_share,
         )
-    for name, function in functions.items():
+    for name, invoked in asked.items():
+        refused = of_function(prefix, name, "Throttles")
         yield AlarmSpec(
             name=f"throttles-{name}",
             what=f"Invocations of {name} are refused: no concurrency is left.",
-            metric=function.metric_throttles(period=PERIOD, statistic="Sum"),
-            threshold=1,
+            # Lambda does not count those among the invocations.
+            metric=_share(refused, {"invoked": invoked}, limits, counted_among=False),
+            threshold=limits.error_share,
             periods=2,
         )
+
+
+def _share(
+    bad: watch.IMetric, among: Mapping[str, watch.IMetric], limits: Alarms, counted_among: bool = True
+) -> watch.MathExpression:
+    """The share of requests that went wrong; 0 while there are few of these. Where nothing is said there was none."""
+    parts = [f"FILL({name}, 0)" for name in (*among, *(() if counted_among else ("bad",)))]
+    # Not with +, which would know nothing wherever one of the metrics says nothing.
+    everything = f"SUM([{', '.join(parts)}])"
+    return watch.MathExpression(
+        expression=f"IF(FILL(bad, 0) >= {limits.errors}, FILL(bad, 0) / {everything}, 0)",
+        using_metrics={"bad": bad, **among},
+        label="Share that went wrong",
+        period=PERIOD,
+    )
+
+
+def _of_gateway(api_id: str, name: str) -> watch.Metric:
+    return watch.Metric(
+        namespace="AWS/ApiGateway",
+        metric_name=name,
+        dimensions_map={"ApiId": api_id},
+        statistic="Sum",
+        period=PERIOD,
+    )
+
+
+def _increase(metric: watch.Metric) -> watch.MathExpression:
+    return watch.MathExpression(
+        expression="DIFF(counted)",
+        using_metrics={"counted": metric},
+        label=f"New: {metric.label}",
+        period=metric.period,
+    )
 
 
 def _lost_races(prefix: str) -> watch.MathExpression:
@@ -107,6 +164,18 @@ def count(prefix: str, metric: Metric, statistic: str, period: Duration = PERIOD
         statistic=statistic,
         period=period,
         label=metric.what,
+    )
+
+
+def of_function(prefix: str, function: str, name: str, statistic: str = "Sum") -> watch.Metric:
+    """What Lambda counts of a function."""
+    return watch.Metric(
+        namespace="AWS/Lambda",
+        metric_name=name,
+        dimensions_map={"FunctionName": deployed_name(prefix, function)},
+        statistic=statistic,
+        period=PERIOD,
+        label=function,
     )
 
 

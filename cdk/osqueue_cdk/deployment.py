@@ -102,9 +102,7 @@ class Osqueue(Deployment):
         self.api = HttpApi(self, "HttpApi", name=name, settings=settings, functions=self.functions)
         self.api_id, self.endpoint = self.api.api.ref, self.api.endpoint
         ReaperSchedule(self, "ReaperSchedule", name=name, functions=self.functions)
-        self.operations = Operations(
-            self, "Operations", name=name, settings=settings, functions=self.functions
-        )
+        self.operations = Operations(self, "Operations", name=name, settings=settings, api_id=self.api_id)
 
     @staticmethod
     def from_name(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aws_cdk import Duration
+from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
@@ -41,6 +41,7 @@ class Functions(Construct):
             description="osqueue and what its functions load",
             compatible_runtimes=[_runtime()],
             compatible_architectures=[lambda_.Architecture.ARM_64],
+            removal_policy=RemovalPolicy.RETAIN,  # other functions may use a version, and older ones come back
         )
         self.functions = {each.name: self._function(each) for each in FUNCTIONS}
 
@@ -66,8 +67,8 @@ class Functions(Construct):
             role=self._role(function, name, group),
             log_group=group,
             reserved_concurrent_executions=self._settings.concurrency.get(function.name),
-            # What callers invoke without waiting for an answer Lambda repeats by itself, twice: clients' job keys make
-            # a repeated enqueue the same job.
+            # What callers invoke without waiting for an answer Lambda repeats by itself, twice. A repeated enqueue is
+            # the same job: by the keys that its client drew, else by those that are made of the invocation.
             retry_attempts=0 if scheduled else None,
             max_event_age=SCHEDULED_AGE_MAX if scheduled else None,
         )

@@ -1,4 +1,4 @@
-"""Log groups: named, kept for as long as the settings say, and gone with their stack."""
+"""Log groups: named, kept for as long as the settings say. Those of a protected deployment outlive their stack."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def log_group(scope: Construct, title: str, name: str, settings: DeploymentSetti
         title,
         log_group_name=name,
         retention=_RETENTION[settings.log_days],
-        removal_policy=RemovalPolicy.DESTROY,
+        removal_policy=RemovalPolicy.RETAIN if settings.protected else RemovalPolicy.DESTROY,
     )

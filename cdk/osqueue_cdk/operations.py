@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 
 from aws_cdk import Stack
 from aws_cdk import aws_cloudwatch as watch
 from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
 from osqueue.contract import metrics
+from osqueue.contract.functions import FUNCTIONS
 
-from .alarms import PERIOD, AlarmSpec, alarms_of, by_queue, count
+from .alarms import AlarmSpec, alarms_of, by_queue, count, of_function
 from .names import prefix_of
 from .settings import Alarms, DeploymentSettings
 
@@ -30,19 +30,20 @@ class Operations(Construct):
         *,
         name: str,
         settings: DeploymentSettings,
-        functions: Mapping[str, lambda_.IFunction],
+        api_id: str,
         more: Iterable[AlarmSpec] = (),
     ) -> None:
         super().__init__(scope, construct_id)
         self._prefix = prefix_of(name)
-        self._told = [actions.SnsAction(each) for each in self._tell(settings.alarms)]
-        specs = [*alarms_of(self._prefix, settings.alarms, functions), *more]
+        self._topic = self._own_topic(settings.alarms)
+        self._pager = self._topic_of_yours(settings.alarms)
+        specs = [*alarms_of(self._prefix, settings.alarms, api_id), *more]
         self.alarms = [self._alarm(each) for each in specs]
-        self._show(functions)
+        self._show()
 
     # ── Whom to tell ─────────────────────────────────────────────────────────
-    def _tell(self, alarms: Alarms) -> Iterator[sns.ITopic]:
-        """The topic of this deployment, with the addresses it writes to, and one of somebody else's."""
+    def _own_topic(self, alarms: Alarms) -> sns.Topic:
+        """The topic of this deployment, with the addresses it writes to."""
         topic = sns.Topic(self, "Topic", topic_name=f"{self._prefix}-alarms", enforce_ssl=True)
         topic.add_to_resource_policy(
             iam.PolicyStatement(
@@ -55,9 +56,10 @@ class Operations(Construct):
         )
         for email in alarms.emails:
             topic.add_subscription(subscriptions.EmailSubscription(email))
-        yield topic
-        if alarms.topic is not None:
-            yield sns.Topic.from_topic_arn(self, "TopicOfYours", alarms.topic)
+        return topic
+
+    def _topic_of_yours(self, alarms: Alarms) -> sns.ITopic | None:
+        return None if alarms.topic is None else sns.Topic.from_topic_arn(self, "TopicOfYours", alarms.topic)
 
     def _alarm(self, spec: AlarmSpec) -> watch.Alarm:
         alarm = watch.Alarm(
@@ -68,17 +70,21 @@ class Operations(Construct):
             metric=spec.metric,
             threshold=spec.threshold,
             evaluation_periods=spec.periods,
+            datapoints_to_alarm=spec.of_them,
             comparison_operator=spec.operator,
             treat_missing_data=spec.missing,
         )
-        alarm.add_alarm_action(*self._told)
-        alarm.add_ok_action(*self._told)
+        alarm.add_alarm_action(actions.SnsAction(self._topic))
+        if self._pager is not None:
+            # A new alarm becomes OK before anything has happened. A pager, which closes what is open, takes that for
+            # what it is; people would get a mail for each alarm of the first deployment.
+            alarm.add_alarm_action(actions.SnsAction(self._pager))
+            alarm.add_ok_action(actions.SnsAction(self._pager))
         return alarm
 
     # ── Dashboard ────────────────────────────────────────────────────────────
-    def _show(self, functions: Mapping[str, lambda_.IFunction]) -> None:
-        prefix = self._prefix
-        each = functions.values()
+    def _show(self) -> None:
+        prefix, names = self._prefix, [each.name for each in FUNCTIONS]
         rows: list[list[watch.IWidget]] = [
             [watch.AlarmStatusWidget(title="Alarms", alarms=self.alarms, width=24, height=4)],
             [
@@ -103,17 +109,15 @@ class Operations(Construct):
                 ),
             ],
             [
-                _graph("Invocations", [one.metric_invocations(period=PERIOD) for one in each]),
+                _graph("Invocations", [of_function(prefix, each, "Invocations") for each in names]),
                 _graph(
                     "Errors, and requests answered with 500 or 503",
                     [
                         count(prefix, metrics.FAULTS, "Sum"),
-                        *(one.metric_errors(period=PERIOD) for one in each),
+                        *(of_function(prefix, each, "Errors") for each in names),
                     ],
                 ),
-                _graph(
-                    "Duration, p99", [one.metric_duration(period=PERIOD, statistic="p99") for one in each]
-                ),
+                _graph("Duration, p99", [of_function(prefix, each, "Duration", "p99") for each in names]),
             ],
         ]
         watch.Dashboard(self, "Dashboard", dashboard_name=prefix, widgets=rows)

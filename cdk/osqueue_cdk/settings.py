@@ -78,11 +78,12 @@ class Alarms(Part, frozen=True, kw_only=True):
     """When somebody is told."""
 
     oldest_s: Positive = 900  # a job has been claimable for so long
-    dead: Positive = 1  # dead letters that one queue holds
-    errors: Positive = 5  # failed invocations of one function, or answers of 5xx, within five minutes
+    dead: Positive = 1  # jobs that become dead letters within five minutes, in all queues
+    error_share: Share = 0.01  # of requests or invocations that fail or are refused, within five minutes
+    errors: Positive = 5  # below so many of them a share says nothing
     conflict_share: Share = 0.5  # of commits that lost their race, over fifteen minutes
     emails: tuple[Annotated[str, Meta(pattern=r"^[^@\s]+@[^@\s]+\Z")], ...] = ()  # told by the topic
-    # A topic of yours that hears of alarms as well: what leads to a chat or a pager.
+    # A topic of yours that hears of alarms as well, and of their end: what leads to a chat or a pager.
     topic: Annotated[str, Meta(pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[\w-]+\Z")] | None = None
 
     @property
@@ -108,7 +109,8 @@ class DeploymentSettings(Part, frozen=True, kw_only=True):
     alarms: Alarms = Alarms()
     # Heads may be deleted, as 'osqueue queue rm' does: for as long as that takes.
     queues_removable: bool = False
-    protected: bool = False  # alarms have to reach somebody
+    # Alarms have to reach somebody, and logs outlive their stack.
+    protected: bool = False
 
 
 def checked(name: str, settings: DeploymentSettings, region: str | None) -> DeploymentSettings:

@@ -29,8 +29,8 @@ PLACE = {"account": "123456789012", "region": "eu-west-1"}
 
 # What users write, and so what may not change without a word. Structs are described in docs/deploy.md.
 PUBLIC = {
-    "AlarmSpec": "(*, name, what, metric, threshold, periods=, missing=, operator=)",
-    "Alarms": "(*, oldest_s=, dead=, errors=, conflict_share=, emails=, topic=)",
+    "AlarmSpec": "(*, name, what, metric, threshold, periods=, of_them=, missing=, operator=)",
+    "Alarms": "(*, oldest_s=, dead=, error_share=, errors=, conflict_share=, emails=, topic=)",
     "HttpApi": "(scope, construct_id, *, name, settings, functions)",
     "ArchiveTiering": "(*, infrequent_days=, glacier_days=)",
     "Assets": "(layer, functions)",
@@ -52,7 +52,7 @@ PUBLIC = {
     "Functions": "(scope, construct_id, *, name, settings, assets)",
     "Jwt": "(*, issuer, audience)",
     "Misconfigured": "(args, kwargs)",
-    "Operations": "(scope, construct_id, *, name, settings, functions, more=)",
+    "Operations": "(scope, construct_id, *, name, settings, api_id, more=)",
     "Osqueue": "(scope, construct_id, *, name, settings=, assets=)",
     "Osqueue.from_name": "(scope, construct_id, name, *, kms_key=)",
     "RequestLimit": "(*, rate=, burst=)",

@@ -97,8 +97,9 @@ class MeteredStore(CountingStore):
     def perform(self, request: StoreRequest) -> StoreReply:
         """Carry out a request, and look at it where it is about a head."""
         counts = current_counts()
-        about_head = isinstance(request, Get | PutIfMatch | PutIfAbsent) and _is_head(request.key)
-        if counts is None or not about_head:
+        if counts is None or not isinstance(request, Get | PutIfMatch | PutIfAbsent):
+            return super().perform(request)
+        if not _is_head(request.key):
             return super().perform(request)
         began = counts.began.setdefault(request.key, self._machine.monotonic())
         reply = super().perform(request)
@@ -107,14 +108,15 @@ class MeteredStore(CountingStore):
         return reply
 
     def _committed(self, counts: InvocationCounts, key: str, began: float, reply: StoreReply) -> None:
-        queue = counts.of(key.split("/")[1])
-        if isinstance(reply, Written):
-            queue.commits += 1
-            queue.commit_ms.append((self._machine.monotonic() - began) * 1000)
-            counts.own.add(reply.version)
-            counts.began.pop(key, None)
-        elif isinstance(reply, Refused):
-            queue.conflicts += 1
+        queue, ms = counts.of(key.split("/")[1]), (self._machine.monotonic() - began) * 1000
+        with self._guard:
+            if isinstance(reply, Written):
+                queue.commits += 1
+                queue.commit_ms.append(ms)
+                counts.own.add(reply.version)
+                counts.began.pop(key, None)
+            elif isinstance(reply, Refused):
+                queue.conflicts += 1
 
     def hearing(self, queue: str, tell: OnHead) -> OnHead:
         """Listens to the heads of one shard on their way to ``emit_metrics``."""
