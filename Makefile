@@ -25,7 +25,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 
 UV := .venv-tools/bin/uv
 RUN := .venv/bin/python
-CODE := hatch_build.py layers functions infra pipeline simulation bench demo docs tests
+CODE := hatch_build.py layers functions cdk infra pipeline simulation bench demo docs tests
 
 # As Spark looks for it.
 JAVA := $(if $(JAVA_HOME),"$(JAVA_HOME)/bin/java",java)
@@ -153,7 +153,7 @@ $(PAGE): dashboard/package.json dashboard/package-lock.json
 	@cd dashboard && npm ci --silent --no-audit --no-fund
 	@touch $(PAGE)
 
-release: setup ## Build the sdist and the wheel, and try them in clean environments with each extra; uploads nothing
+release: setup check-node ## Build the sdist and the wheels, and try them in clean environments with each extra; uploads nothing
 	@$(RUN) -m infra.release
 
 layers: setup ## Build the Lambda layer and say how large it is

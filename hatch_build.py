@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,26 @@ VERSION = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?![a-z]+:|#)([^)\s]+)\)")
 
 
-def with_absolute_links(text: str, source: str, version: str) -> str:
-    """Markdown whose links to files of the repository lead to them as they are in a release; images to their bytes."""
+def with_absolute_links(text: str, source: str, version: str, folder: str = "") -> str:
+    """Markdown of a folder whose links to files of the repository lead to them as they are in a release.
+
+    Images lead to their bytes.
+    """
 
     def absolute(link: re.Match[str]) -> str:
         kind = "raw" if link[1] else "blob"
-        return f"{link[1]}[{link[2]}]({source}/{kind}/v{version}/{link[3]})"
+        place = posixpath.normpath(posixpath.join(folder, link[3]))
+        return f"{link[1]}[{link[2]}]({source}/{kind}/v{version}/{place})"
 
     return LINK.sub(absolute, text)
+
+
+def version_of(root: Path) -> str:
+    """The version of the library, which it says itself."""
+    (version,) = VERSION.findall(
+        (root / "layers/osqueue/python/osqueue/__init__.py").read_text(encoding="utf-8")
+    )
+    return str(version)
 
 
 class ReadmeHook(MetadataHookInterface):
@@ -28,10 +41,7 @@ class ReadmeHook(MetadataHookInterface):
     def update(self, metadata: dict[str, Any]) -> None:
         """Add ``readme`` to the metadata."""
         root = Path(self.root)
-        (version,) = VERSION.findall(
-            (root / "layers/osqueue/python/osqueue/__init__.py").read_text(encoding="utf-8")
-        )
         text = with_absolute_links(
-            (root / "README.md").read_text(encoding="utf-8"), metadata["urls"]["Source"], version
+            (root / "README.md").read_text(encoding="utf-8"), metadata["urls"]["Source"], version_of(root)
         )
         metadata["readme"] = {"content-type": "text/markdown", "text": text}

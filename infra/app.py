@@ -1,22 +1,37 @@
-"""The CDK app: ``cdk deploy --all -c env=dev`` runs this, with the Python of .venv (cdk.json)."""
+"""The CDK app: ``cdk deploy --all -c env=dev`` runs this, with the Python of .venv (cdk.json).
+
+One environment is one deployment of ``osqueue_cdk``, its parts spread over stacks: what keeps state is in one that is
+seldom touched, and what fails to deploy is rolled back alone. They find each other by their names.
+"""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from aws_cdk import App, Environment, Tags, Validations
+from aws_cdk import App, CfnOutput, Environment, Stack, Tags, Validations
 from cdk_nag import AwsSolutionsChecks
 
+from osqueue_cdk import (
+    Assets,
+    Bus,
+    Deployment,
+    Functions,
+    HttpApi,
+    Misconfigured,
+    Operations,
+    ReaperSchedule,
+    Storage,
+)
+from osqueue_cdk.functions import named_functions
+
 from . import bundle, layers
-from .api import ApiStack
-from .bus import BusStack
-from .config import Config, Misconfigured, environments, load
-from .functions import FunctionsStack
-from .operations import OperationsStack
+from .config import Config, environments, load
 from .pipeline import PipelineStack
-from .schedule import ScheduleStack
-from .storage import StorageStack
+from .pipeline_alarms import pipeline_alarms
+
+HANDLERS = layers.ROOT / "functions"
+ONLY = "Default"  # the id of what a stack is for: it leaves no trace in the names of resources
 
 
 def add_stacks(app: App, config: Config, layer: Path, jobs: Path | None) -> None:
@@ -26,13 +41,57 @@ def add_stacks(app: App, config: Config, layer: Path, jobs: Path | None) -> None
     )  # a finding that is not acknowledged ends the synthesis
     Tags.of(app).add("osqueue", config.name)
     place = Environment(account=config.account, region=config.region)
-    storage = StorageStack(app, config, place)
-    bus = BusStack(app, config, place).bus if config.events else None
-    functions = FunctionsStack(app, config, place, storage, bus, layer).functions
-    ApiStack(app, config, place, functions)
-    ScheduleStack(app, config, place, functions)
-    pipeline = PipelineStack(app, config, place, storage, jobs) if jobs is not None else None
-    OperationsStack(app, config, place, functions, pipeline)
+
+    def stack(duty: str, what: str, *after: Stack) -> Stack:
+        made = Stack(
+            app,
+            f"{config.prefix}-{duty}",
+            env=place,
+            description=f"osqueue {config.name}: {what}",
+            termination_protection=config.protected,
+        )
+        for each in after:
+            made.add_stack_dependency(each)
+        return made
+
+    name = config.name
+    storage = stack("storage", "the bucket that all queues live in")
+    bucket = Storage(storage, ONLY, name=name, settings=config).bucket
+    CfnOutput(storage, "BucketName", value=bucket.bucket_name, description="s3:// and this is the address")
+    needed = [storage]
+    if config.events:
+        needed.append(stack("bus", "the bus that is told of every transition"))
+        Bus(needed[-1], ONLY, name=name, settings=config)
+    functions = stack("functions", "the Lambda functions, their layer and their roles", *needed)
+    Functions(functions, ONLY, name=name, settings=config, assets=Assets(layer, HANDLERS))
+    api = stack("api", "the HTTP API", functions)
+    _tell_addresses(api, HttpApi(api, ONLY, name=name, settings=config, functions=named_functions(api, name)))
+    schedule = stack("schedule", "the schedule of the reaper", functions)
+    ReaperSchedule(schedule, ONLY, name=name, functions=named_functions(schedule, name))
+    watched = [api]
+    if jobs is not None:
+        watched.append(PipelineStack(app, config, place, jobs))
+        watched[-1].add_stack_dependency(storage)
+    operations = stack("operations", "alarms and the dashboard", *watched)
+    Operations(
+        operations,
+        ONLY,
+        name=name,
+        settings=config,
+        api_id=Deployment(operations, "Watched", name=name).api_id,
+        more=pipeline_alarms(operations, config) if jobs is not None else (),
+    )
+
+
+def _tell_addresses(stack: Stack, api: HttpApi) -> None:
+    CfnOutput(stack, "Endpoint", value=api.endpoint, description="Queue.connect(…) takes this address")
+    if api.domain_name is not None:
+        CfnOutput(
+            stack,
+            "DomainTarget",
+            value=api.domain_name.attr_regional_domain_name,
+            description=f"Where a CNAME record of {api.domain_name.domain_name} has to point",
+        )
 
 
 def main() -> None:

@@ -81,10 +81,10 @@ ACCESS_LOG_BYTES = 600  # the gateway's line
 
 # Metrics that are emitted all month: of the whole deployment, and of each queue.
 PASS_METRICS = 3  # by the reaper: jobs that wait, their age, dead letters
-TICK_METRICS = 1  # by the reaper, of the deployment alone
+TICK_METRICS = 2  # by the reaper, of the deployment alone
 COMMIT_METRICS = 5  # by functions that commit, where anybody calls
-ALARM_METRICS = 20  # that alarms look at
-PIPELINE_ALARM_METRICS = 5  # and those about the pipeline
+ALARM_METRICS = 39  # that alarms look at, each as often as one does
+PIPELINE_ALARM_METRICS = 7  # and those about the pipeline
 
 # A run of the Spark pipeline every hour. What a run takes is an assumption: the driver and one executor, minutes.
 SPARK_CPU_HOUR = 0.052624  # of x86; those of ARM64, on which it runs, cost about a fifth less

@@ -3,7 +3,9 @@
     python -m infra.layers                 writes build/layer.zip and says what is in it, and how large
 
 It holds the library and what the extra ``functions`` of pyproject.toml needs, for the platform the functions run on.
-boto3 is left out: the runtime brings it, and the functions load it for conditional deletions and events only.
+boto3 is left out: the runtime brings it, and the functions load it for conditional deletions and events only. Byte code
+is in it where a Python of the runtime's version compiles it, as for the package that ``infra.release`` builds: a
+function cannot write it beside the modules, so it would compile them at each cold start.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ LEFT_OUT = (*TOOLS, "pipeline", "spark")
 # Notes of the installer. They tell how and where something was installed, so they are not the same everywhere.
 NOTES = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
 ZIP_TIME = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip file can say
+UNPACKED = "/opt/python"  # where Lambda unpacks it
 FILE_MODE = 0o100644  # a plain file that everybody may read
 
 
@@ -68,9 +71,21 @@ class Unbuildable(Exception):
     """The layer cannot be built as it has to be."""
 
 
-def build(path: Path = ARCHIVE, platform: Platform = LAMBDA, bytes_max: int = UNZIPPED_BYTES_MAX) -> Built:
-    """Write the layer's zip file. Raises Unbuildable, also when it is too large: then nothing is written."""
+def build(
+    path: Path = ARCHIVE,
+    platform: Platform = LAMBDA,
+    bytes_max: int = UNZIPPED_BYTES_MAX,
+    compiler: Path | None = None,
+) -> Built:
+    """Write the layer's zip file. Raises Unbuildable, also when it is too large: then nothing is written.
+
+    ``compiler`` is a Python of the platform's version, which adds byte code.
+    """
     files, packages = gathered(platform, "functions", LEFT_OUT)
+    if compiler is not None:
+        byte_code = compiled(files, compiler)
+        files |= byte_code
+        packages["byte code"] = sum(map(len, byte_code.values()))
     size = sum(packages.values())
     if size > bytes_max:
         raise Unbuildable(
@@ -105,9 +120,10 @@ def _install(target: Path, platform: Platform, extra: str) -> None:
         "never",
     )  # the CDK's command line asks everybody for colours, also in lists of packages
     plain = ("--no-default-groups", "--no-emit-project")
-    wanted = _run([*uv, "export", "--quiet", "--frozen", "--extra", extra, *plain])
+    wanted = _run("uv export", [*uv, "export", "--quiet", "--frozen", "--extra", extra, *plain])
     system = () if platform.system is None else ("--python-platform", platform.system)
     _run(
+        "uv pip install",
         [
             *(*uv, "pip", "install", "--quiet", "--target", str(target), "--python", sys.executable),
             *(*system, "--python-version", platform.python, "--only-binary", ":all:", "--link-mode", "copy"),
@@ -115,6 +131,31 @@ def _install(target: Path, platform: Platform, extra: str) -> None:
         ],
         wanted,
     )
+
+
+def compiled(files: Mapping[str, bytes], compiler: Path) -> dict[str, bytes]:
+    """The byte code of the modules among some files.
+
+    Python loads it without a look at the source: a zip file keeps no time that could be compared.
+    """
+    with tempfile.TemporaryDirectory(prefix="osqueue-layer-") as place:
+        folder = Path(place)
+        for name, content in files.items():
+            if name.endswith(".py"):
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(content)
+        where = ("-s", str(folder), "-p", UNPACKED)  # as stack traces name the files
+        how = ("-q", "--invalidation-mode", "unchecked-hash")
+        _run("compileall", [str(compiler), "-m", "compileall", *how, *where, place])
+        found = ((path.relative_to(folder).as_posix(), path) for path in folder.rglob("*.pyc"))
+        return {name: path.read_bytes() for name, path in found}
+
+
+def interpreter(version: str) -> Path | None:
+    """A Python of a version on this machine, as far as uv finds one. It downloads none."""
+    asked = [_uv(), "python", "find", "--no-python-downloads", "--no-project", version]
+    ended = subprocess.run(asked, capture_output=True, text=True, check=False)  # noqa: S603 - uv, with words of ours
+    return Path(ended.stdout.strip()) if ended.returncode == 0 else None
 
 
 def _uv() -> str:
@@ -125,13 +166,13 @@ def _uv() -> str:
     return found
 
 
-def _run(command: list[str], given: str = "") -> str:
+def _run(what: str, command: list[str], given: str = "") -> str:
     environment = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
-    ended = subprocess.run(  # noqa: S603 - uv, with arguments of our own
+    ended = subprocess.run(  # noqa: S603 - uv or a Python, with arguments of our own
         command, input=given, capture_output=True, text=True, cwd=ROOT, env=environment, check=False
     )
     if ended.returncode:
-        raise Unbuildable(f"uv {command[3]} ended with {ended.returncode}: {ended.stderr.strip()}")
+        raise Unbuildable(f"{what} ended with {ended.returncode}: {ended.stderr.strip()}")
     return ended.stdout
 
 

@@ -24,15 +24,17 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_scheduler as scheduler
 from aws_cdk import aws_sqs as sqs
+from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from .access import ARCHIVE
-from .acknowledged import because
-from .buckets import private_bucket, use_of_key
+from osqueue_cdk.access import ARCHIVE
+from osqueue_cdk.acknowledged import because, wildcard_because
+from osqueue_cdk.buckets import private_bucket, use_of_key
+from osqueue_cdk.logs import log_group
+from osqueue_cdk.names import Names
+
 from .bundle import ENTRY, PYTHON
 from .config import Config
-from .logs import log_group
-from .storage import StorageStack
 
 RELEASE = "emr-spark-8.0.0"  # Spark 4.0.2, as pyproject.toml pins it
 ARCHITECTURE = "ARM64"  # as infra.bundle.EMR builds for, and cheaper
@@ -51,6 +53,7 @@ START_AGE_S_MAX = 900
 TABLES = "tables"  # the folder of the tables in their bucket
 REPORT = "reports/latest.html"
 
+APPLICATION_ID = "pipeline-application"  # its name in SSM (osqueue_cdk.names.Names.parameter)
 FAILED, SUCCEEDED = "pipeline-failed", "pipeline-succeeded"
 ENDINGS = {FAILED: ["FAILED", "CANCELLED"], SUCCEEDED: ["SUCCESS"]}  # the states in which a run ends
 
@@ -58,9 +61,7 @@ ENDINGS = {FAILED: ["FAILED", "CANCELLED"], SUCCEEDED: ["SUCCESS"]}  # the state
 class PipelineStack(Stack):
     """The application, its bucket and its role, the schedule, and rules that count how runs end."""
 
-    def __init__(
-        self, scope: Construct, config: Config, place: Environment, storage: StorageStack, bundle: Path
-    ) -> None:
+    def __init__(self, scope: Construct, config: Config, place: Environment, bundle: Path) -> None:
         super().__init__(
             scope,
             f"{config.prefix}-pipeline",
@@ -68,14 +69,13 @@ class PipelineStack(Stack):
             description=f"osqueue {config.name}: the Spark pipeline over the archive",
             termination_protection=config.protected,
         )
-        self.add_stack_dependency(storage)
         assert config.pipeline is not None
-        self._config, self._pipeline, self._storage = config, config.pipeline, storage
-        self.name = f"{config.prefix}-pipeline"  # of the application, its runs and the schedule
+        self._config, self._pipeline, self._names = config, config.pipeline, Names(self, config.name)
+        self.name = application_name(config)
         self._archive = assets.Asset(self, "Environment", path=str(bundle))
         self._entry = assets.Asset(self, "Entry", path=str(ENTRY))
         self._tables = self._bucket()
-        self._logs = log_group(self, "Logs", f"/aws/emr-serverless/{self.name}", config.log_days)
+        self._logs = log_group(self, "Logs", f"/aws/emr-serverless/{self.name}", config)
         self.application = self._application()
         self._role = self._jobs_role()
         self.undelivered = self._queue()
@@ -153,7 +153,7 @@ class PipelineStack(Stack):
             ),
             description=f"What the Spark jobs of {self.name} may do",
         )
-        store, tables = self._storage.arn, self._tables.bucket_arn
+        store, tables = self._names.bucket_arn, self._tables.bucket_arn
         for sid, actions, resources in (
             ("ReadArchive", ["s3:GetObject"], [f"{store}/{ARCHIVE}"]),
             ("Tables", ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"], [f"{tables}/*"]),
@@ -171,13 +171,12 @@ class PipelineStack(Stack):
             role.add_to_policy(iam.PolicyStatement(sid=sid, actions=actions, resources=resources))
         if self._config.kms_key is not None:
             role.add_to_policy(use_of_key(self._config.kms_key))
-        tables_id = self.get_logical_id(self._tables.node.default_child)  # type: ignore[arg-type]
-        for finding, why in {
-            f"{self._storage.arn_export}/{ARCHIVE}": "Parts are named by queue, hour and content.",
-            f"<{tables_id}.Arn>/*": "Files are named by table, queue and day; the rest of the bucket are reports.",
+        for resource, why in {
+            f"{store}/{ARCHIVE}": "Parts are named by queue, hour and content.",
+            f"{tables}/*": "Files are named by table, queue and day; the rest of the bucket are reports.",
             "*": "EMR Serverless looks for the log group in the list of all.",
         }.items():
-            because(role, f"AwsSolutions-IAM5[Resource::{finding}]", why)
+            wildcard_because(role, resource, why)
         return role
 
     # ── When it runs ─────────────────────────────────────────────────────────
@@ -235,7 +234,7 @@ class PipelineStack(Stack):
                 "SparkSubmit": {
                     "EntryPoint": self._entry.s3_object_url,
                     "EntryPointArguments": [
-                        *(self._storage.address, self._tables_address, self._report_address),
+                        *(f"s3://{self._names.bucket}", self._tables_address, self._report_address),
                         *("--at", "<aws.scheduler.scheduled-time>"),
                         *("--hours", str(self._pipeline.hours), "--days", str(self._pipeline.days)),
                     ],
@@ -249,7 +248,7 @@ class PipelineStack(Stack):
         queue = sqs.Queue(
             self,
             "NotStarted",
-            queue_name=f"{self.name}-not-started",
+            queue_name=not_started(self._config),
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
             retention_period=Duration.days(14),
@@ -263,7 +262,7 @@ class PipelineStack(Stack):
     def _count_endings(self) -> None:
         """A rule for each kind of ending: EventBridge counts what it matches, and the log group keeps the events."""
         place = f"/aws/events/{self.name}"
-        group = log_group(self, "Endings", place, self._config.log_days)
+        group = log_group(self, "Endings", place, self._config)
         group_arn = f"arn:{self.partition}:logs:{self.region}:{self.account}:log-group:{place}"
         leave = logs.CfnResourcePolicy(
             self,
@@ -318,6 +317,23 @@ class PipelineStack(Stack):
             "SubmitParameters": self._settings,
         }.items():
             CfnOutput(self, name, value=value)
+        ssm.StringParameter(
+            self,
+            "ApplicationIdForOthers",
+            parameter_name=self._names.parameter(APPLICATION_ID),
+            string_value=self.application.attr_application_id,
+            description=f"osqueue {self._config.name}: for the alarms on its pipeline",
+        )
+
+
+def application_name(config: Config) -> str:
+    """The name of the application, of its runs and of their schedule."""
+    return f"{config.prefix}-pipeline"
+
+
+def not_started(config: Config) -> str:
+    """The name of the queue of runs that could not be started."""
+    return f"{application_name(config)}-not-started"
 
 
 def rule_name(config: Config, name: str) -> str:

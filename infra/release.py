@@ -1,9 +1,10 @@
 """Build what goes to PyPI, and try it as a stranger would: ``make release``.
 
-1. The sdist and the wheel, in ``dist/``, checked by twine.
+1. The sdist and the wheel, and that of ``osqueue-cdk`` with the Lambda layer in it: in ``dist/``, checked by twine.
 2. For the library alone and for each extra: the wheel in an environment of its own, where what the extra is for can be
    imported, and nothing of this checkout can.
 3. There the version, and a job's life in a folder.
+4. The constructs in an environment of theirs, where the apps of docs/cdk.md are synthesised.
 
 It uploads nothing.
 """
@@ -11,15 +12,19 @@ It uploads nothing.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from . import layers
 from .layers import ROOT, Unbuildable, _uv
 
 DIST = ROOT / "dist"
+CONSTRUCTS = ROOT / "cdk"
+LAYER = ROOT / "build/layer-packaged.zip"  # where cdk/pyproject.toml takes it from
 TWINE = "twine==7.0.0"
 
 # What each extra is for, as an import; "" is the library alone.
@@ -56,11 +61,11 @@ class Unreleasable(Exception):
     """What was built does not work where it is installed."""
 
 
-def run(*command: str | Path, cwd: Path = ROOT) -> str:
+def run(*command: str | Path, cwd: Path = ROOT, **more: str) -> str:
     """What a program prints. Raises Unreleasable with its errors. It knows nothing of this checkout's environment."""
     kept = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
     ended = subprocess.run(  # noqa: S603 - uv and what was built, with arguments of our own
-        list(map(str, command)), cwd=cwd, env=kept, capture_output=True, text=True, check=False
+        list(map(str, command)), cwd=cwd, env={**kept, **more}, capture_output=True, text=True, check=False
     )
     if ended.returncode:
         raise Unreleasable(f"{' '.join(map(str, command))}\n{ended.stdout}{ended.stderr}")
@@ -73,6 +78,34 @@ def build(folder: Path = DIST, offline: bool = False) -> Path:
     run(_uv(), "build", "--quiet", *(["--offline"] if offline else []), "--out-dir", folder)
     (wheel,) = folder.glob("*.whl")
     return wheel
+
+
+def build_constructs(layer: Path, folder: Path = DIST, offline: bool = False) -> Path:
+    """Write the wheel of ``osqueue-cdk`` with this layer in it into a folder; answers it."""
+    LAYER.parent.mkdir(parents=True, exist_ok=True)
+    if layer != LAYER:
+        shutil.copyfile(layer, LAYER)
+    more = ["--offline"] if offline else []
+    run(_uv(), "build", "--quiet", "--wheel", *more, "--out-dir", folder, CONSTRUCTS)
+    (wheel,) = folder.glob("osqueue_cdk-*.whl")
+    return wheel
+
+
+def apps() -> dict[str, str]:
+    """The files of docs/cdk.md by their names: apps of the CDK, and the code that one of them uploads."""
+    page = (ROOT / "docs/cdk.md").read_text(encoding="utf-8")
+    return dict(re.findall(r"^```python\n# ([\w/]+\.py)\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
+
+
+def synthesise_apps(python: Path, folder: Path, **more: str) -> dict[str, Path]:
+    """Run the apps of docs/cdk.md, from a folder that has nothing else; answers where each put its templates."""
+    for name, text in apps().items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    outputs = {name: folder / f"{name}.out" for name in apps() if "/" not in name}
+    for name, output in outputs.items():
+        run(python, name, cwd=folder, CDK_OUTDIR=str(output), **more)
+    return outputs
 
 
 def install(wheel: Path, extra: str, folder: Path) -> Path:
@@ -99,7 +132,9 @@ def try_out(python: Path, extra: str, folder: Path) -> None:
 def main() -> None:
     try:
         wheel = build()
-        names = sorted(DIST.glob("osqueue-*"))
+        compiler = layers.interpreter(layers.LAMBDA.python)
+        constructs = build_constructs(layers.build(LAYER, compiler=compiler).path)
+        names = sorted(DIST.glob("osqueue*-*"))
         run(_uv(), "tool", "run", "--quiet", TWINE.replace("==", "@"), "check", "--strict", *names)
         print(
             *(f"{each.name}: {each.stat().st_size:,} bytes, twine has nothing to say" for each in names),
@@ -114,9 +149,21 @@ def main() -> None:
                 if extra
                 else "osqueue: installs, runs a job"
             )
+        with tempfile.TemporaryDirectory(prefix="osqueue-release-") as place:
+            python = install(wheel, "", Path(place) / "venv")
+            run(_uv(), "pip", "install", "--quiet", "--python", python, constructs)
+            (Path(place) / "apps").mkdir()
+            synthesise_apps(python, Path(place) / "apps")
+        with_code = f"with byte code of Python {layers.LAMBDA.python}"
+        without = (
+            f"WITHOUT byte code, for there is no Python {layers.LAMBDA.python} here: cold starts take longer"
+        )
+        print(
+            f"osqueue-cdk: installs, synthesises; its layer is {without if compiler is None else with_code}"
+        )
     except (Unreleasable, Unbuildable) as error:
         sys.exit(f"error: {error}")
-    print("Tag it with its version, and upload: uv publish")
+    print("Tag it with its version, and upload both: uv publish")
 
 
 if __name__ == "__main__":

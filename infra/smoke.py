@@ -15,8 +15,9 @@ from typing import Any
 
 from osqueue import OsqueueError, Queue
 from osqueue.clock import MACHINE
+from osqueue_cdk.settings import Misconfigured
 
-from .config import Misconfigured, environments, load
+from .config import environments, load
 
 QUEUE = "smoke"
 WAIT_S = 10.0  # for the job to be claimed

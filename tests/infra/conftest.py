@@ -45,6 +45,21 @@ class Synthesised(NamedTuple):
 Synthesise = Callable[..., Synthesised]
 
 
+class OneStack(NamedTuple):
+    """A stack of somebody's own app."""
+
+    path: Path
+    template: dict[str, Any]
+
+    def resources(self, kind: str) -> dict[str, dict[str, Any]]:
+        """The properties of its resources of one type, by logical id."""
+        found = self.template["Resources"].items()
+        return {name: each.get("Properties", {}) for name, each in found if each["Type"] == kind}
+
+
+InOneStack = Callable[..., OneStack]
+
+
 @pytest.fixture(scope="session")
 def empty_layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A zip file in the layer's place: templates name it, and do not look into it."""
@@ -90,6 +105,27 @@ def synthesise(empty_layer: Path, empty_jobs: Path, tmp_path_factory: pytest.Tem
             for path in found
         }
         return Synthesised(config, folder, templates)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def in_one_stack(empty_layer: Path, tmp_path_factory: pytest.TempPathFactory) -> InOneStack:
+    """Synthesises a stack of somebody's own app, in which a function fills; cdk-nag has nothing to say about ours."""
+    from aws_cdk import App, Stack, Validations
+    from cdk_nag import AwsSolutionsChecks
+
+    def run(fill: Callable[[Any, Any], None], **stack: Any) -> OneStack:
+        from infra.app import HANDLERS
+        from osqueue_cdk import Assets
+
+        folder = tmp_path_factory.mktemp("theirs")
+        app = App(outdir=str(folder), context=CONTEXT)
+        Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+        fill(Stack(app, "Theirs", **stack), Assets(empty_layer, HANDLERS))
+        app.synth()
+        path = folder / "Theirs.template.json"
+        return OneStack(path, json.loads(path.read_text(encoding="utf-8")))
 
     return run
 

@@ -10,18 +10,24 @@ BUCKET = "arn:aws:s3:::bucket"
 TABLES = "arn:aws:s3:::tables"
 
 
+# The bucket by its name, as other stacks than its own write it.
+_BY_NAME = re.compile(r"arn:<AWS::Partition>:s3:::osqueue-[a-z0-9-]+-<AWS::AccountId>-<AWS::Region>-an")
+
+
 def plain(value: Any) -> str:
-    """A resource of a template as text, with the buckets' ARNs in place of what CloudFormation puts there."""
+    """A value of a template as text, with the buckets' ARNs in place of what CloudFormation puts there."""
+    return _BY_NAME.sub(BUCKET, _text(value))
+
+
+def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     (function, given), *rest = value.items()
     assert not rest
     if function == "Fn::Join":
-        return given[0].join(map(plain, given[1]))
+        return str(given[0].join(map(_text, given[1])))
     if function == "Fn::Sub":
         return str(given)
-    if function == "Fn::ImportValue" and given.endswith("-bucket-arn"):
-        return BUCKET
     if function == "Fn::GetAtt" and given[0].startswith("Bucket"):
         return BUCKET
     if function == "Fn::GetAtt" and given[0].startswith("Tables"):

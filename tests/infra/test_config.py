@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from infra.config import LOCAL, Config, Misconfigured, Pipeline, environments, load
+from infra.config import LOCAL, Config, Pipeline, environments, load
 from infra.environments import ENVIRONMENTS
+from osqueue_cdk import Misconfigured
 from tests.support.places import ROOT
 
 PEOPLE = {"emails": ["ada@example.com"]}
@@ -104,7 +105,7 @@ def test_without_an_environment_the_known_ones_are_named(name: object) -> None:
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ({"log_dayz": 7}, "environment x: unknown key 'log_dayz'; known are account"),
+        ({"log_dayz": 7}, "environment x: unknown key 'log_dayz'; known are jwt"),
         ({"name": "y"}, "unknown key 'name'"),
         ({"pipeline": {"minute": 7}}, "environment x, pipeline: unknown key 'minute'; known are executors"),
         (
@@ -174,7 +175,7 @@ def test_an_unknown_key_is_refused_with_the_known_ones(entry: dict[str, Any], sa
         ("pipeline.executors", {"pipeline": {"executors": 0}}),
         ("pipeline.hours", {"pipeline": {"hours": 0}}),
         ("pipeline.days", {"pipeline": {"days": 0}}),
-        ("alarms.pipeline_hours", {"alarms": {"pipeline_hours": 1}}),
+        ("pipeline.silent_hours", {"pipeline": {"silent_hours": 1}}),
         ("protected", {"protected": "yes"}),
     ],
 )

@@ -30,6 +30,13 @@ class Broken(WrappedStore):
         return self.perform(request)
 
 
+class NoBus:
+    """A client of EventBridge that nothing answers."""
+
+    def put_events(self, **asked: Any) -> Any:
+        raise ConnectionError("no route")
+
+
 class Context:
     """What Lambda gives a handler beside the event."""
 
@@ -99,9 +106,13 @@ def test_what_alarms_look_at_is_what_functions_print(
     # And the bucket refuses everything.
     rival.meter.inner = Broken(rival.meter.inner)
     assert rival(new, Context())["status"] == 503
+    # And no event reaches the bus.
+    (sink,) = enqueue.api.sinks
+    sink.inner._given = NoBus()
+    assert enqueue(new, Context())["status"] == 200
     found = set(emitted(capsys.readouterr().out))
     assert watched(dev) - found == set()
-    assert len(watched(dev)) == 6
+    assert len(watched(dev)) == 7
 
 
 @pytest.mark.filterwarnings("error")  # of Powertools, where there is nothing to tell
@@ -140,8 +151,8 @@ def test_a_pass_with_trouble_counts_as_none(environment: None, capsys: pytest.Ca
 
 
 def test_every_function_of_the_table_has_its_folder() -> None:
-    from infra.functions import CODE
+    from infra.app import HANDLERS
 
     assert sorted(each.name for each in FUNCTIONS) == sorted(
-        path.parent.name for path in CODE.glob("*/handler.py")
+        path.parent.name for path in HANDLERS.glob("*/handler.py")
     )

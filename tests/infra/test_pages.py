@@ -10,11 +10,22 @@ from typing import Any
 import msgspec
 
 from infra import layers, pipeline
-from infra.access import ACCESS, ARCHIVE, BACKUPS, BODIES, HEADS, IDS, INTENTS, REGISTER, SEGMENTS, TABLES
-from infra.config import Alarms, Config, Pipeline, environments, load
+from infra.config import Config, Pipeline, environments, load
 from osqueue import limits
 from osqueue.contract import functions as table
 from osqueue.server.answers import ANSWER_BYTES_MAX
+from osqueue_cdk.access import (
+    ACCESS,
+    ARCHIVE,
+    BACKUPS,
+    BODIES,
+    HEADS,
+    IDS,
+    INTENTS,
+    REGISTER,
+    SEGMENTS,
+    TABLES,
+)
 from tests.support.places import ROOT
 
 
@@ -94,7 +105,6 @@ def test_every_key_of_the_pipeline_is_described_with_its_default() -> None:
     text = page("deploy.md")
     for field in msgspec.structs.fields(Pipeline):
         assert f"\n| `{field.name}` | {field.default} | " in text
-    assert f"`alarms.pipeline_hours` ({Alarms().pipeline_hours})" in text
 
 
 def test_the_pages_on_the_pipeline_tell_its_figures() -> None:

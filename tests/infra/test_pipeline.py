@@ -31,8 +31,8 @@ Wanted = tuple[str, str]  # action, resource
 @pytest.fixture(scope="session")
 def large(synthesise: Any) -> Any:
     """An environment that asks for more than the defaults."""
-    asked = {"executors": 20, "hours": 12, "days": 31}
-    alarms = {"pipeline_hours": 5, "emails": ["on-call@example.com"]}
+    asked = {"executors": 20, "hours": 12, "days": 31, "silent_hours": 5}
+    alarms = {"emails": ["on-call@example.com"]}
     return synthesise(
         "big",
         {"big": {"pipeline": asked, "log_days": 90, "alarms": alarms, "protected": True}},
@@ -179,7 +179,7 @@ def test_the_job_takes_the_arguments_of_the_schedule(
     assert config.at is not None
     assert config.at.isoformat() == "2030-01-01T00:10:00+00:00"
     assert (config.hours, config.days) == (made.config.pipeline.hours, made.config.pipeline.days)
-    assert config.store == f"s3://<{made.config.prefix}-bucket>"
+    assert config.store == f"s3://{made.config.prefix}-<AWS::AccountId>-<AWS::Region>-an"
     assert re.fullmatch(rf"s3://<Tables\w+>/{TABLES}", config.tables)
     assert re.fullmatch(rf"s3://<Tables\w+>/{REPORT}", config.out)
 
@@ -433,7 +433,7 @@ def test_silence_for_some_hours_is_told(which: str, request: pytest.FixtureReque
     alarm = alarm_of(made, "pipeline-not-run")
     assert alarm["TreatMissingData"] == "breaching"
     assert (alarm["Threshold"], alarm["ComparisonOperator"]) == (1, "LessThanThreshold")
-    assert alarm["EvaluationPeriods"] == made.config.alarms.pipeline_hours
+    assert alarm["EvaluationPeriods"] == made.config.pipeline.silent_hours
 
 
 def test_a_full_application_is_told_by_the_metrics_of_its_name(staging: Any) -> None:
@@ -478,6 +478,8 @@ def test_a_protected_environment_protects_it(large: Any) -> None:
 
 
 def test_what_it_may_be_asked_for_is_what_the_configuration_says() -> None:
-    assert {field.name for field in msgspec.structs.fields(Pipeline)} == {"executors", "hours", "days"}
+    assert {field.name for field in msgspec.structs.fields(Pipeline)} == {
+        *("executors", "hours", "days", "silent_hours")
+    }
     assert Pipeline().hours > compact.LOOK_BACK_HOURS
     assert MINUTE + RUN_MINUTES_MAX <= 60

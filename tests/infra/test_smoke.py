@@ -10,9 +10,9 @@ import pytest
 from botocore.stub import Stubber
 
 from infra import smoke
-from infra.config import Misconfigured
 from osqueue import Queue
 from osqueue.devstack import Stack
+from osqueue_cdk import Misconfigured
 
 STEPS = ["enqueue", "claim", "heartbeat", "complete", "result", "reap"]
 

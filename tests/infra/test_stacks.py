@@ -12,7 +12,6 @@ from aws_cdk.assertions import Match, Template
 
 from osqueue.aws_lambda.handler import SCHEDULE
 from osqueue.contract import functions as table
-from osqueue.contract import metrics
 from osqueue.contract.functions import FUNCTIONS, deployed_name
 from osqueue.contract.operations import ROUTES
 from osqueue.objects.layout import PACERS, root_of, root_of_pacer
@@ -178,7 +177,8 @@ def test_the_environment_variables_are_those_of_the_table(
             table.NAMESPACE,
             table.LOG_LEVEL,
         }
-        assert policies.plain(variables[table.STORE]) == f"s3://<osqueue-{name}-bucket>"
+        bucket = f"osqueue-{name}-<AWS::AccountId>-<AWS::Region>-an"
+        assert policies.plain(variables[table.STORE]) == f"s3://{bucket}"
         assert variables[table.SERVICE] == f"osqueue-{name}"
         assert variables[table.NAMESPACE] == table.METRICS_NAMESPACE
 
@@ -213,21 +213,19 @@ def test_every_log_is_kept_for_as_long_as_the_configuration_says(name: str, envi
 
 
 # ── The API ──────────────────────────────────────────────────────────────────
-def target_of(made: Any, route: dict[str, Any]) -> str:
+def target_of(made: Any, route: dict[str, Any], policies: Any) -> str:
     """The name of the function that a route leads to."""
     integration = made.resources("api", "AWS::ApiGatewayV2::Integration")[
         route["Target"]["Fn::Join"][1][1]["Ref"]
     ]
-    export = integration["IntegrationUri"]["Fn::ImportValue"]
-    (logical,) = re.findall(r"ExportsOutputFnGetAtt(\w+?)Arn[0-9A-F]{8}$", export)
-    return str(made.resources("functions", "AWS::Lambda::Function")[logical]["FunctionName"])
+    return str(policies.plain(integration["IntegrationUri"]).rpartition(":function:")[2])
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_the_routes_are_those_of_the_table(name: str, environments: Any) -> None:
+def test_the_routes_are_those_of_the_table(name: str, environments: Any, policies: Any) -> None:
     made = environments[name]
     routes = made.resources("api", "AWS::ApiGatewayV2::Route").values()
-    said = {each["RouteKey"]: (each["OperationName"], target_of(made, each)) for each in routes}
+    said = {each["RouteKey"]: (each["OperationName"], target_of(made, each, policies)) for each in routes}
     assert said == {
         f"{route.method} {route.path}": (route.name, deployed_name(f"osqueue-{name}", route.function))
         for route in ROUTES
@@ -303,11 +301,11 @@ def test_the_stage_is_throttled_and_logs_every_request_without_its_content(
 
 # ── The schedule and the bus ─────────────────────────────────────────────────
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_the_schedule_invokes_the_reaper_every_minute(name: str, environments: Any) -> None:
+def test_the_schedule_invokes_the_reaper_every_minute(name: str, environments: Any, policies: Any) -> None:
     made = environments[name]
     schedule = made.only("schedule", "AWS::Scheduler::Schedule")
     assert schedule["ScheduleExpression"] == "rate(1 minute)"
-    assert "Reaper" in schedule["Target"]["Arn"]["Fn::ImportValue"]
+    assert policies.plain(schedule["Target"]["Arn"]).endswith(f":function:osqueue-{name}-reaper")
     assert json.loads(schedule["Target"]["Input"]) == {
         "source": SCHEDULE,
         "scheduled_at": "<aws.scheduler.scheduled-time>",
@@ -324,6 +322,61 @@ def test_a_schedule_is_made_after_what_its_role_may_do(stack: str, staging: Any)
     assert policies <= set(schedule["DependsOn"])
 
 
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_no_stack_imports_what_another_one_exports(name: str, environments: Any) -> None:
+    """An export cannot change for as long as somebody imports it: so the functions' stack could not, either."""
+    for template in environments[name].templates.values():
+        assert not re.search(r"Fn::ImportValue|Fn::GetStackOutput", json.dumps(template))
+        assert [each for each in template.get("Outputs", {}).values() if "Export" in each] == []
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_what_a_stack_looks_up_in_ssm_one_before_it_has_left_there(name: str, environments: Any) -> None:
+    made = environments[name]
+    left = {
+        each["Name"]: stack
+        for stack in made.templates
+        for each in made.resources(stack, "AWS::SSM::Parameter").values()
+    }
+    manifest = json.loads((made.folder / "manifest.json").read_text(encoding="utf-8"))["artifacts"]
+    for stack, template in made.templates.items():
+        for each in template.get("Parameters", {}).values():
+            if each["Type"] == "AWS::SSM::Parameter::Value<String>" and each["Default"].startswith(
+                "/osqueue"
+            ):
+                needed = f"{made.config.prefix}-{left[each['Default']]}"
+                assert needed in manifest[f"{made.config.prefix}-{stack}"]["dependencies"]
+
+
+def test_logs_of_a_protected_environment_outlive_their_stack(dev: Any, prod: Any, synthesise: Any) -> None:
+    guarded = {"pipeline": {}, "protected": True, "alarms": {"emails": ["ada@example.com"]}}
+    for made, policy in ((dev, "Delete"), (prod, "Retain"), (synthesise("x", {"x": guarded}), "Retain")):
+        groups = [
+            each
+            for template in made.templates.values()
+            for each in template["Resources"].values()
+            if each["Type"] == "AWS::Logs::LogGroup"
+        ]
+        assert {each["DeletionPolicy"] for each in groups} == {policy}
+        assert {each["UpdateReplacePolicy"] for each in groups} == {policy}
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_a_version_of_the_layer_stays_for_whoever_uses_it(name: str, environments: Any) -> None:
+    Template.from_json(environments[name].templates["functions"]).has_resource(
+        "AWS::Lambda::LayerVersion", {"DeletionPolicy": "Retain", "UpdateReplacePolicy": "Retain"}
+    )
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_the_bucket_has_a_name_that_only_its_account_can_take(
+    name: str, environments: Any, policies: Any
+) -> None:
+    bucket = environments[name].only("storage", "AWS::S3::Bucket")
+    assert bucket["BucketNamespace"] == "account-regional"
+    assert policies.plain(bucket["BucketName"]) == f"osqueue-{name}-<AWS::AccountId>-<AWS::Region>-an"
+
+
 def test_a_pass_that_failed_is_not_repeated_by_lambda_as_well(prod: Any) -> None:
     config = prod.only("functions", "AWS::Lambda::EventInvokeConfig")
     assert (config["MaximumRetryAttempts"], config["MaximumEventAgeInSeconds"]) == (0, 60)
@@ -333,88 +386,6 @@ def test_the_bus_keeps_what_it_was_told_where_that_is_asked_for(dev: Any, prod: 
     assert dev.resources("bus", "AWS::Events::Archive") == {}
     assert prod.only("bus", "AWS::Events::Archive")["RetentionDays"] == prod.config.events_archive_days
     assert prod.only("bus", "AWS::Events::EventBus")["Name"] == "osqueue-prod"
-
-
-# ── Operations ───────────────────────────────────────────────────────────────
-def metrics_of(alarm: dict[str, Any]) -> list[dict[str, Any]]:
-    """The metrics that an alarm looks at."""
-    if "MetricName" in alarm:
-        return [alarm]
-    return [each["MetricStat"]["Metric"] for each in alarm["Metrics"] if "MetricStat" in each]
-
-
-@pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_alarms_look_at_metrics_that_the_functions_emit(name: str, environments: Any) -> None:
-    alarms = environments[name].resources("operations", "AWS::CloudWatch::Alarm").values()
-    seen = [
-        each
-        for alarm in alarms
-        for each in metrics_of(alarm)
-        if not each["Namespace"].startswith("AWS/")  # what AWS counts by itself
-    ]
-    emitted = {each.name for each in metrics.METRICS}
-    assert {each["MetricName"] for each in seen} <= emitted
-    assert {each["Namespace"] for each in seen} == {table.METRICS_NAMESPACE}
-    assert all(each["Dimensions"] == [{"Name": metrics.SERVICE, "Value": f"osqueue-{name}"}] for each in seen)
-
-
-@pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_there_is_an_alarm_for_everything_that_wants_somebody(name: str, environments: Any) -> None:
-    of_pipeline = {"pipeline-failed", "pipeline-not-run", "pipeline-not-started", "pipeline-capacity"}
-    alarms = environments[name].resources("operations", "AWS::CloudWatch::Alarm").values()
-    each_function = {f"{what}-{each.name}" for what in ("errors", "throttles") for each in FUNCTIONS}
-    assert {alarm["AlarmName"].removeprefix(f"osqueue-{name}-") for alarm in alarms} == {
-        "oldest-age",
-        "dead-letters",
-        "reaper-not-run",
-        "conflict-rate",
-        "faults",
-        *each_function,
-        *(of_pipeline if environments[name].config.pipeline is not None else ()),
-    }
-    assert all(alarm["AlarmActions"] == alarm["OKActions"] != [] for alarm in alarms)
-
-
-def test_a_reaper_that_says_nothing_is_one_that_does_not_run(prod: Any) -> None:
-    alarms = prod.resources("operations", "AWS::CloudWatch::Alarm").values()
-    silent = {each["AlarmName"] for each in alarms if each["TreatMissingData"] == "breaching"}
-    assert silent == {"osqueue-prod-reaper-not-run"}
-
-
-def test_silence_counts_as_nothing_in_each_period_of_its_own(staging: Any) -> None:
-    """Of a metric as it is CloudWatch would take older data points in place of missing ones, and tell later."""
-    alarms = staging.resources("operations", "AWS::CloudWatch::Alarm").values()
-    silent = [each for each in alarms if each["TreatMissingData"] == "breaching"]
-    assert len(silent) == 2
-    for alarm in silent:
-        said = [each["Expression"] for each in alarm.get("Metrics", ()) if "Expression" in each]
-        assert said == ["FILL(counted, 0)"]
-
-
-def test_the_dashboard_names_only_metrics_that_are_emitted(prod: Any, policies: Any) -> None:
-    board = policies.plain(prod.only("operations", "AWS::CloudWatch::Dashboard")["DashboardBody"])
-    searched = set(re.findall(r'MetricName=\\+"(\w+)\\+"', board))
-    named = set(re.findall(rf'"{table.METRICS_NAMESPACE}","(\w+)","{metrics.SERVICE}"', board))
-    assert searched
-    assert named
-    assert searched | named <= {each.name for each in metrics.METRICS}
-
-
-def test_each_address_of_the_configuration_hears_of_alarms(synthesise: Any) -> None:
-    people = ["ada@example.com", "grace@example.com"]
-    made = synthesise("x", {"x": {"alarms": {"emails": people}}})
-    found = made.resources("operations", "AWS::SNS::Subscription").values()
-    assert sorted((each["Protocol"], each["Endpoint"]) for each in found) == [
-        ("email", each) for each in people
-    ]
-
-
-def test_a_topic_of_somebody_else_hears_of_alarms_as_well(synthesise: Any) -> None:
-    topic = "arn:aws:sns:eu-west-1:123456789012:pager"
-    made = synthesise("x", {"x": {"alarms": {"topic": topic}}})
-    for alarm in made.resources("operations", "AWS::CloudWatch::Alarm").values():
-        assert alarm["AlarmActions"] == alarm["OKActions"]
-        assert alarm["AlarmActions"][1:] == [topic]
 
 
 # ── The whole ────────────────────────────────────────────────────────────────

@@ -26,7 +26,16 @@ from tests.pipeline.past import Archive, job
 from tests.support.patience import PATIENCE
 from tests.support.places import ROOT
 
-REPOSITORY = ("bench", "demo", "functions", "infra", "pipeline", "simulation", "tests")  # not for users
+REPOSITORY = (
+    "bench",
+    "demo",
+    "functions",
+    "infra",
+    "osqueue_cdk",
+    "pipeline",
+    "simulation",
+    "tests",
+)  # not for users
 QUEUE = "/v1/queues/emails"
 
 needs_spark = pytest.mark.skipif(missing() is not None, reason=str(missing()))

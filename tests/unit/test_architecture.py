@@ -27,7 +27,7 @@ UNIT = ROOT / "tests/unit"
 # Code that shares the rule on size with the library. (That each module says what it is for, the linter holds.)
 FOLDERS = (
     "layers/osqueue/python/osqueue",
-    *("functions", "infra", "pipeline", "simulation", "demo", "bench", "docs", "tests"),
+    *("functions", "cdk", "infra", "pipeline", "simulation", "demo", "bench", "docs", "tests"),
 )
 
 # Every room of the library, the lowest first, and which of those before it a room may know. The modules of the root

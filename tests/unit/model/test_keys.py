@@ -10,7 +10,7 @@ import pytest
 
 from osqueue.clock import Machine
 from osqueue.errors import Rejected
-from osqueue.model.keys import KeySource, drawn_ms, job_id, key_of, shard_of
+from osqueue.model.keys import KeySource, drawn_ms, job_id, key_of, keys_of_request, shard_of
 
 
 def test_a_key_is_a_uuid_of_version_seven(machine: Any) -> None:
@@ -66,3 +66,15 @@ def test_what_is_no_job_id_is_refused_with_the_remedy(text: Any) -> None:
     with pytest.raises(Rejected, match="job_id that enqueue answered") as caught:
         key_of(text)
     assert caught.value.field == "job_id"
+
+
+def test_the_keys_of_a_request_follow_from_its_id_and_its_moment() -> None:
+    keys = keys_of_request("a-request", 1_900_000_000_000, 1_000)
+    assert keys == keys_of_request("a-request", 1_900_000_000_000, 1_000) == sorted(set(keys))
+    assert {drawn_ms(key) for key in keys} == {1_900_000_000_000}
+    assert all(UUID(bytes=key).version == 7 for key in keys)
+    assert len({shard_of(key) for key in keys}) == 1
+    assert not {*keys} & {*keys_of_request("another", 1_900_000_000_000, 1_000)}
+    assert (
+        len({shard_of(keys_of_request(str(n), 0, 1)[0]) for n in range(1_000)}) > 200
+    )  # they fill the shards

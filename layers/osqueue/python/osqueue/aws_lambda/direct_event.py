@@ -3,15 +3,44 @@
 from __future__ import annotations
 
 import json
+import re
 from decimal import Decimal
 from typing import Any
 
 from ..contract.schemas import Fault
+from ..limits import ITEMS_PER_REQUEST_MAX
+from ..model.keys import job_id, keys_of_request
 from ..server.app import ApiRequest, ApiResponse, failure
 
 DIGITS_MAX = 20  # of whole numbers that are read
 
+TRACED_S_MAX = 6 * 3_600  # for so long Lambda keeps an event that it has not delivered
+
 _FORM = '{"method": "POST", "path": "/v1/queues/emails/jobs", "query": {"wait": "5"}, "body": {...}}'
+
+
+def with_job_ids(event: Any, request_id: str, trace: str, now_ms: int) -> Any:
+    """The event of an enqueue whose jobs all have their keys: those that its caller drew none for, of the invocation.
+
+    An asynchronous invocation is delivered again when the function failed, and now and then when it did not, with the
+    same id and in the same trace. The trace tells when it began: keys begin with a time. Without one, which only
+    another runtime than Lambda's has, the server draws the keys.
+    """
+    body = event.get("body") if isinstance(event, dict) else None
+    began = re.search("Root=1-([0-9a-f]{8})-", trace)
+    if not isinstance(body, dict) or began is None:
+        return event
+    at_ms = int(began[1], 16) * 1000
+    if abs(now_ms - at_ms) > TRACED_S_MAX * 1000:  # of a caller that has been at it for long
+        return event
+    jobs = body.get("jobs", [body])
+    if not isinstance(jobs, list) or len(jobs) > ITEMS_PER_REQUEST_MAX:
+        return event  # to be refused
+    keyed = [
+        {"job_id": job_id(key), **job} if isinstance(job, dict) else job
+        for key, job in zip(keys_of_request(request_id, at_ms, len(jobs)), jobs, strict=True)
+    ]
+    return {**event, "body": {**body, "jobs": keyed} if "jobs" in body else keyed[0]}
 
 
 def request_of(event: Any, deadline_s: float) -> ApiRequest | ApiResponse:

@@ -15,10 +15,11 @@ from ..server.app import Api, ApiRequest, ApiResponse, failure
 from ..stores.address import open_store
 from . import direct_event, gateway_event
 from .logs import FAULTS_OF_OURS, RequestLog
-from .metrics import MeteredStore, emit_metrics
+from .metrics import InvocationCounts, MeteredStore, emit_metrics
 from .timeout import TimedCaller
 
 SCHEDULE = "osqueue.schedule"  # the source of the schedule's events
+TRACE = "_X_AMZN_TRACE_ID"  # set by the runtime for each invocation
 GRACE_S = 0.75  # after its deadline a request is given up; the store did not let go of it
 DEADLINE_S_MIN = 0.1
 
@@ -49,27 +50,35 @@ class Function:
         # A cold start has more of a processor than the first request: what that will need is loaded now.
         self.api.load()
         waker_of_environment()
+        self._enqueues = operations.BY_NAME["enqueue"] in mine
         self._scheduled = functions.BY_NAME[name].schedule_minutes is not None
 
     def __call__(self, event: Any, context: Any) -> Any:
-        """What Lambda calls."""
+        """What Lambda calls. Any number of threads may, at once."""
         left = context.get_remaining_time_in_millis() / 1000 - DEADLINE_MARGIN_S
-        self.meter.begin()
-        try:
-            if gateway_event.is_request(event):
-                self._log.begin(gateway_event.request_id(event) or context.aws_request_id)
-                request = gateway_event.request_of(event, left, self.machine.now_ms())
-                return gateway_event.answer_of(self._answer(request))
-            self._log.begin(context.aws_request_id)
-            if isinstance(event, dict) and event.get("source") == SCHEDULE and self._scheduled:
-                from .schedule import reap_all  # only the reaper has a schedule
+        with self.meter.invocation() as counts:
+            try:
+                return self._served(event, context, left, counts)
+            finally:
+                with self._log.writing:
+                    emit_metrics(counts)
 
-                return reap_all(self.api, self.meter, self._log, left)
-            return direct_event.answer_of(self._answer(direct_event.request_of(event, left)))
-        finally:
-            emit_metrics(self.meter.end())
+    def _served(self, event: Any, context: Any, left: float, counts: InvocationCounts) -> Any:
+        if gateway_event.is_request(event):
+            self._log.begin(gateway_event.request_id(event) or context.aws_request_id)
+            request = gateway_event.request_of(event, left, self.machine.now_ms())
+            return gateway_event.answer_of(self._answer(request, counts))
+        self._log.begin(context.aws_request_id)
+        if isinstance(event, dict) and event.get("source") == SCHEDULE and self._scheduled:
+            from .schedule import reap_all  # only the reaper has a schedule
 
-    def _answer(self, request: ApiRequest | ApiResponse) -> ApiResponse:
+            return reap_all(self.api, counts, self._log, left)
+        if self._enqueues:
+            trace = os.environ.get(TRACE, "")
+            event = direct_event.with_job_ids(event, context.aws_request_id, trace, self.machine.now_ms())
+        return direct_event.answer_of(self._answer(direct_event.request_of(event, left), counts))
+
+    def _answer(self, request: ApiRequest | ApiResponse, counts: InvocationCounts) -> ApiResponse:
         """The answer of the API, unless there is one already, or the store does not answer in time."""
         if isinstance(request, ApiResponse):
             return request
@@ -79,8 +88,8 @@ class Function:
         answer = self._patience.call(lambda: self.api.answer(asked), deadline_s + GRACE_S)
         response = answer or failure(_SILENT)
         if response.status >= FAULTS_OF_OURS:
-            self.meter.whole[metrics.FAULTS] = 1
-        self._log.request(response, self.machine.monotonic() - began, self.meter.requests_since)
+            counts.add(metrics.FAULTS, 1)
+        self._log.request(response, self.machine.monotonic() - began, counts.requests)
         return response
 
 
@@ -95,6 +104,6 @@ def _sinks() -> list[Any]:
     bus = os.environ.get(functions.EVENT_BUS)
     if not bus:
         return []
-    from ..events import EventBridgeSink
+    from .bus import metered_bus
 
-    return [EventBridgeSink(bus)]
+    return [metered_bus(bus)]

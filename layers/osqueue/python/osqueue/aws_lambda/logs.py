@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from aws_lambda_powertools import Logger
@@ -27,11 +28,17 @@ class RequestLog:
         library.propagate = False
 
     def begin(self, correlation_id: str) -> None:
-        """A new invocation."""
-        self.logger.set_correlation_id(correlation_id)
+        """A new invocation: all that is logged in its context has this id, and no other invocation's."""
+        self.logger.thread_safe_append_keys(correlation_id=correlation_id)
 
-    def request(self, response: ApiResponse, seconds: float, requests: Callable[[], dict[str, int]]) -> None:
-        """Tell of a request that was answered."""
+    @property
+    def writing(self) -> AbstractContextManager[Any]:
+        """Held while lines of another kind are printed, so that none of them comes into the middle of one of these."""
+        lock = self.logger.registered_handler.lock
+        return nullcontext() if lock is None else lock
+
+    def request(self, response: ApiResponse, seconds: float, requests: Mapping[str, int]) -> None:
+        """Tell of a request that was answered, and how many of which kind the store was sent for it."""
         notes = response.notes
         level = logging.INFO
         if response.status >= FAULTS_OF_OURS:
@@ -40,7 +47,12 @@ class RequestLog:
             level = logging.DEBUG
         if level < self.logger.log_level:
             return
-        told = {"status": response.status, "ms": round(seconds * 1000, 1), "requests": requests(), **notes}
+        told = {
+            "status": response.status,
+            "ms": round(seconds * 1000, 1),
+            "requests": dict(requests),
+            **notes,
+        }
         if response.code:
             told["code"] = response.code
         says = {

@@ -6,6 +6,10 @@ and which leases had run out, tells the head itself.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 from aws_lambda_powertools.metrics import EphemeralMetrics
 
 from .. import forks
@@ -15,7 +19,7 @@ from ..contract import metrics
 from ..contract.metrics import Metric
 from ..core.state import State
 from ..stores.base import Get, PutIfAbsent, PutIfMatch, Refused, Store, StoreReply, StoreRequest, Written
-from ..stores.counting import CountingStore
+from ..stores.counting import CountingStore, kind_of
 
 HEAD_PARTS = 4  # in the key of a head
 
@@ -37,62 +41,82 @@ class QueueCounts:
         self.gauges: dict[Metric, float] = {}  # of the queue as it is
 
 
+class InvocationCounts:
+    """What was counted in one invocation. Of commits that callers share, all is the invocation's that made them."""
+
+    def __init__(self) -> None:
+        self.requests: dict[str, int] = {}  # to the store, by kind
+        self.queues: dict[str, QueueCounts] = {}
+        self.whole: dict[Metric, float] = {}  # of the deployment, whichever the queue
+        self.began: dict[str, float] = {}  # by head: when the commit under way first looked at it
+        self.own: set[str] = set()  # versions of heads written here, and not yet heard of
+
+    def of(self, queue: str) -> QueueCounts:
+        """Those of a queue."""
+        return self.queues.setdefault(queue, QueueCounts())
+
+    def add(self, metric: Metric, count: int) -> None:
+        """Count something of the whole deployment."""
+        self.whole[metric] = self.whole.get(metric, 0) + count
+
+
+# A process may serve several requests at once, each in a context of its own; threads that work for one are given it.
+_CURRENT: ContextVar[InvocationCounts | None] = ContextVar("osqueue_invocation", default=None)
+
+
+def current_counts() -> InvocationCounts | None:
+    """Those of the invocation that this thread works for."""
+    return _CURRENT.get()
+
+
 class MeteredStore(CountingStore):
-    """A store that counts what the commits of this process do. Between ``begin`` and ``end`` lies an invocation."""
+    """A store that counts what the commits of this process do, for the invocation that they are made in."""
 
     def __init__(self, inner: Store, machine: Machine) -> None:
         super().__init__(inner)
         self._machine = machine
         self._guard = forks.lock()
-        self._since: dict[str, int] = self.requests
-        self._began: dict[str, float] = {}  # by head: when the commit under way first looked at it
-        self._own: dict[str, str] = {}  # versions of heads written here, and not yet heard of
-        self._tallies: dict[str, QueueCounts] = {}
-        self.whole: dict[Metric, float] = {}  # of the deployment, whichever the queue
 
-    def begin(self) -> None:
+    @contextmanager
+    def invocation(self) -> Iterator[InvocationCounts]:
         """A new invocation."""
-        with self._guard:
-            self._since = self.requests
-            self._began, self._own, self._tallies, self.whole = {}, {}, {}, {}
+        counts = InvocationCounts()
+        before = _CURRENT.set(counts)
+        try:
+            yield counts
+        finally:
+            _CURRENT.reset(before)
 
-    def end(self) -> tuple[dict[str, QueueCounts], dict[Metric, float]]:
-        """What was counted since."""
-        with self._guard:
-            found, self._tallies = self._tallies, {}
-            return found, self.whole
-
-    def requests_since(self) -> dict[str, int]:
-        """Requests to the store in this invocation, by kind; those of which there were none left out."""
-        return {kind: more for kind, count in self.requests.items() if (more := count - self._since[kind])}
-
-    def of(self, queue: str) -> QueueCounts:
-        """The tally of a queue."""
-        with self._guard:
-            return self._tallies.setdefault(queue, QueueCounts())
+    def _count(self, request: StoreRequest) -> None:
+        super()._count(request)
+        counts, kind = current_counts(), kind_of(request)
+        if counts is not None and kind is not None:
+            with self._guard:  # requests that are sent at once are counted by several threads
+                counts.requests[kind] = counts.requests.get(kind, 0) + 1
 
     def perform(self, request: StoreRequest) -> StoreReply:
         """Carry out a request, and look at it where it is about a head."""
-        if not isinstance(request, Get | PutIfMatch | PutIfAbsent) or not _is_head(request.key):
+        counts = current_counts()
+        if counts is None or not isinstance(request, Get | PutIfMatch | PutIfAbsent):
             return super().perform(request)
-        now = self._machine.monotonic()
-        if isinstance(request, Get):
-            self._began.setdefault(request.key, now)
+        if not _is_head(request.key):
             return super().perform(request)
+        began = counts.began.setdefault(request.key, self._machine.monotonic())
         reply = super().perform(request)
-        self._committed(request.key, self._began.setdefault(request.key, now), reply)
+        if not isinstance(request, Get):
+            self._committed(counts, request.key, began, reply)
         return reply
 
-    def _committed(self, key: str, began: float, reply: StoreReply) -> None:
-        tally = self.of(key.split("/")[1])
+    def _committed(self, counts: InvocationCounts, key: str, began: float, reply: StoreReply) -> None:
+        queue, ms = counts.of(key.split("/")[1]), (self._machine.monotonic() - began) * 1000
         with self._guard:
             if isinstance(reply, Written):
-                tally.commits += 1
-                tally.commit_ms.append((self._machine.monotonic() - began) * 1000)
-                self._own[reply.version] = key
-                self._began.pop(key, None)
+                queue.commits += 1
+                queue.commit_ms.append(ms)
+                counts.own.add(reply.version)
+                counts.began.pop(key, None)
             elif isinstance(reply, Refused):
-                tally.conflicts += 1
+                queue.conflicts += 1
 
     def hearing(self, queue: str, tell: OnHead) -> OnHead:
         """Listens to the heads of one shard on their way to ``emit_metrics``."""
@@ -100,11 +124,13 @@ class MeteredStore(CountingStore):
 
         def heard(state: State, version: str) -> None:
             nonlocal before
-            if self._own.pop(version, None) is not None:
-                tally = self.of(queue)
-                tally.combined += max(0, state.load - 1)
+            counts = current_counts()
+            if counts is not None and version in counts.own:
+                counts.own.discard(version)
+                mine = counts.of(queue)
+                mine.combined += max(0, state.load - 1)
                 if before is not None and before.epoch == state.epoch:
-                    tally.expired += state.counters.stalled - before.counters.stalled
+                    mine.expired += state.counters.stalled - before.counters.stalled
             before = state
             tell(state, version)
 
@@ -112,10 +138,11 @@ class MeteredStore(CountingStore):
 
 
 # ── Emission ─────────────────────────────────────────────────────────────────
-def emit_metrics(found: tuple[dict[str, QueueCounts], dict[Metric, float]]) -> None:
+def emit_metrics(counts: InvocationCounts) -> None:
     """Print what was counted, one line for each queue and one for all; nothing where nothing was."""
-    tallies, whole = found
-    for queue, tally in tallies.items():
+    for queue, tally in tuple(
+        counts.queues.items()
+    ):  # a call that nobody waits for any more may go on counting
         if not (values := _values(tally)):  # a commit that nobody answered
             continue
         emitter = EphemeralMetrics()
@@ -123,9 +150,9 @@ def emit_metrics(found: tuple[dict[str, QueueCounts], dict[Metric, float]]) -> N
             emitter.add_metric(metric.name, metric.unit, value)
         emitter.add_dimensions(service=emitter.service or "osqueue", queue=queue)
         emitter.flush_metrics()
-    if whole:
+    if counts.whole:
         emitter = EphemeralMetrics()
-        for metric, value in whole.items():
+        for metric, value in tuple(counts.whole.items()):
             emitter.add_metric(metric.name, metric.unit, value)
         emitter.flush_metrics()
 

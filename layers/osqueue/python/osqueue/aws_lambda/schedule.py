@@ -17,7 +17,7 @@ from ..server.app import Api
 from ..server.queues import BlockingServedQueue
 from ..server.request import in_time
 from .logs import RequestLog
-from .metrics import MeteredStore
+from .metrics import InvocationCounts
 
 R = TypeVar("R")
 
@@ -26,10 +26,11 @@ QUEUE_S_MAX = 120.0  # of one queue, while others wait
 MEASURE_S = 2.0  # of these, to see how the queue stands
 
 
-def reap_all(api: Api, meter: MeteredStore, log: RequestLog, left_s: float) -> dict[str, int]:
+def reap_all(api: Api, counts: InvocationCounts, log: RequestLog, left_s: float) -> dict[str, int]:
     """Reap one queue after the other until all are done or time runs out. The trouble of one stops no other."""
     until = api.machine.monotonic() + left_s
     done = troubles = 0
+    failed: list[int] = []
     try:
         names = shuffled(BlockingDriver(api.store, api.machine).run(registered()), api.machine)
     except OsqueueError as error:
@@ -39,11 +40,13 @@ def reap_all(api: Api, meter: MeteredStore, log: RequestLog, left_s: float) -> d
         left = until - api.machine.monotonic()
         if left < QUEUE_S_MIN:
             break
-        troubles += not _upkeep_of(api, meter, log, name, min(left, QUEUE_S_MAX))
+        troubles += not _upkeep_of(api, counts, log, name, min(left, QUEUE_S_MAX), failed)
         done += 1
     if done < len(names):
         log.late(len(names) - done)
-    meter.whole[metrics.PASSES] = int(not troubles and done == len(names))
+    counts.whole[metrics.PASSES] = int(not troubles and done == len(names))
+    if names and len(failed) == len(names):  # a sum that leaves one out would drop, and rise again
+        counts.whole[metrics.FAILED] = sum(failed)
     return {"queues": done, "troubles": troubles, "left": len(names) - done}
 
 
@@ -52,10 +55,12 @@ def shuffled(names: list[str], machine: Machine) -> list[str]:
     return [name for _, name in sorted((machine.uniform(), name) for name in names)]
 
 
-def _upkeep_of(api: Api, meter: MeteredStore, log: RequestLog, name: str, seconds: float) -> bool:
-    """How the queue stands is measured, trouble or not."""
+def _upkeep_of(
+    api: Api, counts: InvocationCounts, log: RequestLog, name: str, seconds: float, failed: list[int]
+) -> bool:
+    """How the queue stands is measured, trouble or not. ``failed`` gets how many of its jobs have failed so far."""
     reaped = _tried(log, name, lambda: _reap(api, log, name, seconds - MEASURE_S))
-    return _tried(log, name, lambda: _measure(api, meter, name)) and reaped
+    return _tried(log, name, lambda: failed.append(_measure(api, counts, name))) and reaped
 
 
 def _tried(log: RequestLog, name: str, work: Callable[[], None]) -> bool:
@@ -78,13 +83,16 @@ def _reap(api: Api, log: RequestLog, name: str, seconds: float) -> None:
         log.pass_over(name, found)
 
 
-def _measure(api: Api, meter: MeteredStore, name: str) -> None:
+def _measure(api: Api, counts: InvocationCounts, name: str) -> int:
+    """Count how a queue stands; answers how many of its jobs have failed for good so far."""
     queue = api.queue(name)
     stats = _run(api, queue, queue.steering.stats(), MEASURE_S)
-    gauges = meter.of(name).gauges
+    gauges = counts.of(name).gauges
     gauges[metrics.DEPTH] = stats["queued"]
-    gauges[metrics.OLDEST] = stats["oldest_seconds"] or 0.0
+    if not stats["paused"]:  # jobs that nobody may claim wait for somebody who knows it
+        gauges[metrics.OLDEST] = stats["oldest_seconds"] or 0.0
     gauges[metrics.DEAD] = stats["failed"]
+    return int(stats["counters"]["failed"])
 
 
 def _run(api: Api, queue: BlockingServedQueue, flow: QueueFlow[R], seconds: float) -> R:

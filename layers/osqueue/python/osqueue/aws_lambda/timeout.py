@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
@@ -16,23 +18,32 @@ R = TypeVar("R")
 
 
 class TimedCaller(Generic[R]):
-    """Makes one call at a time. The calls raise nothing."""
+    """Makes calls for any number of threads, each in the context of its caller. The calls raise nothing."""
 
     def __init__(self) -> None:
-        self._line: _CallThread[R] | None = None
+        self._idle: list[_CallThread[R]] = []
 
     def call(self, function: Callable[[], R], seconds: float) -> R | None:
         """The call's answer; None when there is none in time."""
-        line = self._line
-        if line is None or line.process != os.getpid():  # a fork has none of its parent's threads
-            line = self._line = _CallThread()
-        line.calls.put(function)
+        line = self._free()
+        line.calls.put(partial(copy_context().run, function))
         try:
-            return line.answers.get(timeout=seconds)
+            answer = line.answers.get(timeout=seconds)
         except Empty:
             line.calls.put(None)  # the thread ends when the call does
-            self._line = None
             return None
+        self._idle.append(line)
+        return answer
+
+    def _free(self) -> _CallThread[R]:
+        while self._idle:
+            try:
+                line = self._idle.pop()
+            except IndexError:  # another thread has taken the last one
+                break
+            if line.process == os.getpid():  # a fork has none of its parent's threads
+                return line
+        return _CallThread()
 
 
 class _CallThread(Generic[R]):

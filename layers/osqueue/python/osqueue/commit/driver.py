@@ -7,6 +7,7 @@ driver (``simulation``) and the one for coroutines (``commit.asynchronous``) are
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import forks
@@ -64,7 +65,8 @@ class BlockingDriver:
             return tuple(map(self.store.perform, requests))
         pool = _THREADS.of(self.machine.process())
         # The first runs here: one thread fewer to wake, and no dead end should the pool be full of callers.
-        others = [pool.submit(self.store.perform, each) for each in requests[1:]]
+        # Each of the others has the context of its caller: whoever counts there counts them as well.
+        others = [pool.submit(copy_context().run, self.store.perform, each) for each in requests[1:]]
         return (self.store.perform(requests[0]), *(other.result() for other in others))
 
     def run(self, flow: Generator[Any, Any, T]) -> T:

@@ -29,15 +29,17 @@ EXPIRED = Metric("LeasesExpired", "Count", "leases that ran out")
 
 # Of queues, by the reaper, once in each pass.
 DEPTH = Metric("Depth", "Count", "jobs that wait to be claimed")
-OLDEST = Metric("OldestAge", "Seconds", "how long the oldest of them has waited")
+OLDEST = Metric("OldestAge", "Seconds", "how long the oldest of them has waited; of a paused queue nothing")
 DEAD = Metric("DeadLetters", "Count", "dead letters that there are")
 
 # Of the deployment; with ``service`` alone.
 FAULTS = Metric("Faults", "Count", "requests that were answered with 500 or 503")
+LOST = Metric("EventsLost", "Count", "events that did not reach the bus")
 PASSES = Metric("ReaperPasses", "Count", "passes over all queues that ended without trouble")
+FAILED = Metric("Failed", "Count", "jobs that have failed for good so far; after a pass that saw every queue")
 
 METRICS: tuple[Metric, ...] = (
     *(COMMITS, CONFLICTS, COMBINED, COMMIT_MS, EXPIRED),
     *(DEPTH, OLDEST, DEAD),
-    *(FAULTS, PASSES),
+    *(FAULTS, LOST, PASSES, FAILED),
 )

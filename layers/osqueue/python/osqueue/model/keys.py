@@ -2,13 +2,15 @@
 
      48 bits milliseconds │ 4 version │ 12 bits counter │ 2 variant │ 54 bits random │ 8 bits shard
 
-The client draws the key, so that a request repeated by a transport is the same job.
+The client draws the key, so that a request repeated by a transport is the same job. Where nobody drew one, and the
+request has an id that a repeat has as well, the key is made of that.
 """
 
 from __future__ import annotations
 
 import re
 import struct
+from hashlib import sha256
 
 from .. import forks
 from ..clock import Machine
@@ -46,6 +48,13 @@ class KeySource:
 def _key(moment: int, chance: int, shard: int) -> bytes:
     high = moment >> _COUNTER_BITS << 16 | 7 << 12 | moment & _COUNTER_MASK
     return _LAYOUT(high, 1 << 63 | (chance & _RANDOM_MASK) << 8 | shard)
+
+
+def keys_of_request(request_id: str, at_ms: int, count: int) -> list[bytes]:
+    """The keys of the jobs of one request, in order: the same ones whenever it comes, with the same moment."""
+    chance = int.from_bytes(sha256(request_id.encode()).digest()[:8], "big")
+    shard, first = chance & 0xFF, at_ms << _COUNTER_BITS
+    return [_key(first + number, chance >> 8, shard) for number in range(count)]
 
 
 def key_like(old: bytes, drawn: bytes) -> bytes:

@@ -29,6 +29,11 @@ _KINDS: dict[type, str] = {
 }
 
 
+def kind_of(request: StoreRequest) -> str | None:
+    """What S3 would call a request; None: it is none that anybody pays for, but a turn."""
+    return _KINDS.get(type(request))
+
+
 class CountingStore(WrappedStore):
     """Passes everything on and counts it by kind, failed requests too. A Delete of many keys is one."""
 
@@ -63,9 +68,9 @@ class CountingStore(WrappedStore):
         return self._heard(await self.inner.perform_async(request))
 
     def _count(self, request: StoreRequest) -> None:
-        kind = _KINDS.get(type(request))
+        kind = kind_of(request)
         if kind is None:
-            return  # a turn is no request that anybody pays for
+            return
         with self._lock:
             self._counts[kind] += 1
             if isinstance(request, Put | PutIfAbsent | PutIfMatch):

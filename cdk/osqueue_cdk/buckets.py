@@ -15,16 +15,22 @@ TLS_MIN = 1.2
 
 
 def private_bucket(
-    scope: Construct, name: str, rules: Sequence[s3.LifecycleRule], kms_key: str | None
+    scope: Construct,
+    title: str,
+    rules: Sequence[s3.LifecycleRule],
+    kms_key: str | None,
+    bucket_name: str | None = None,
 ) -> s3.Bucket:
     """A bucket that is not public, encrypted, reached over TLS alone, not versioned, and outlives its stack.
 
     With a key of KMS, S3 asks for it once for many objects (a bucket key): KMS charges by the request.
+    ``bucket_name`` is one of the account's own namespace (``names.Names.bucket``).
     """
-    key = None if kms_key is None else kms.Key.from_key_arn(scope, f"{name}Key", kms_key)
-    return s3.Bucket(
+    key = None if kms_key is None else kms.Key.from_key_arn(scope, f"{title}Key", kms_key)
+    bucket = s3.Bucket(
         scope,
-        name,
+        title,
+        bucket_name=bucket_name,
         block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
         object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
         encryption=s3.BucketEncryption.S3_MANAGED if key is None else s3.BucketEncryption.KMS,
@@ -42,6 +48,12 @@ def private_bucket(
             *rules,
         ],
     )
+    if bucket_name is not None:
+        resource = bucket.node.default_child
+        assert isinstance(resource, s3.CfnBucket)
+        # The bucket's own construct takes this with a prefix only, of which nobody could tell the name from.
+        resource.bucket_namespace = "account-regional"
+    return bucket
 
 
 def use_of_key(kms_key: str) -> iam.PolicyStatement:

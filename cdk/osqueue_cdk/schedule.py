@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from aws_cdk import Environment, Stack
+from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_scheduler as scheduler
@@ -13,39 +13,35 @@ from constructs import Construct
 
 from osqueue.contract.functions import FUNCTIONS
 
-from .config import Config
+from .names import prefix_of
 
 SOURCE = "osqueue.schedule"  # by which a function knows such an event
 RETRIES = 1
 AGE_S_MAX = 60  # the smallest that there is; the next tick does what this one could not
 
 
-class ScheduleStack(Stack):
+class ReaperSchedule(Construct):
     """One schedule for each function of the table that has one."""
 
     def __init__(
-        self, scope: Construct, config: Config, place: Environment, functions: Mapping[str, lambda_.Function]
+        self, scope: Construct, construct_id: str, *, name: str, functions: Mapping[str, lambda_.IFunction]
     ) -> None:
-        super().__init__(
-            scope,
-            f"{config.prefix}-schedule",
-            env=place,
-            description=f"osqueue {config.name}: the schedule of the reaper",
-            termination_protection=config.protected,
-        )
+        super().__init__(scope, construct_id)
+        self._deployment = name
         for each in FUNCTIONS:
             if each.schedule_minutes is not None:
-                self._schedule(config, each.name, each.schedule_minutes, functions[each.name])
+                self._schedule(each.name, each.schedule_minutes, functions[each.name])
 
-    def _schedule(self, config: Config, name: str, minutes: int, function: lambda_.Function) -> None:
-        title = name.capitalize()
+    def _schedule(self, name: str, minutes: int, function: lambda_.IFunction) -> None:
+        title, prefix = name.capitalize(), prefix_of(self._deployment)
         role = iam.Role(
             self,
             f"{title}ScheduleRole",
             assumed_by=iam.ServicePrincipal(
-                "scheduler.amazonaws.com", conditions={"StringEquals": {"aws:SourceAccount": self.account}}
+                "scheduler.amazonaws.com",
+                conditions={"StringEquals": {"aws:SourceAccount": Stack.of(self).account}},
             ),
-            description=f"Lets the schedule invoke {config.prefix}-{name}",
+            description=f"Lets the schedule invoke {prefix}-{name}",
         )
         role.add_to_policy(
             iam.PolicyStatement(
@@ -56,8 +52,8 @@ class ScheduleStack(Stack):
         scheduler.CfnSchedule(
             self,
             f"{title}Schedule",
-            name=f"{config.prefix}-{name}",
-            description=f"osqueue {config.name}: {name}",
+            name=f"{prefix}-{name}",
+            description=f"osqueue {self._deployment}: {name}",
             schedule_expression=f"rate({minutes} {unit})",
             flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
             target=scheduler.CfnSchedule.TargetProperty(

@@ -11,7 +11,7 @@ minute; one ends abandoned multipart uploads (osqueue makes none); one moves the
 
 from __future__ import annotations
 
-from aws_cdk import CfnOutput, Duration, Environment, Fn, Stack
+from aws_cdk import Duration
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
@@ -19,22 +19,19 @@ from constructs import Construct
 from .access import ARCHIVE, HEADS, INTENTS
 from .acknowledged import because
 from .buckets import private_bucket
-from .config import ArchiveTiering, Config
+from .names import Names
+from .settings import ArchiveTiering, DeploymentSettings
 
 INTENTS_KEPT_DAYS = 7  # a request is answered within a day at most; its announcement is of no use then
 
 
-class StorageStack(Stack):
+class Storage(Construct):
     """The bucket and its policy. It outlives the stack: deleting queues takes a decision of its own."""
 
-    def __init__(self, scope: Construct, config: Config, place: Environment) -> None:
-        super().__init__(
-            scope,
-            f"{config.prefix}-storage",
-            env=place,
-            description=f"osqueue {config.name}: the bucket that all queues live in",
-            termination_protection=config.protected,
-        )
+    def __init__(
+        self, scope: Construct, construct_id: str, *, name: str, settings: DeploymentSettings
+    ) -> None:
+        super().__init__(scope, construct_id)
         self.bucket = private_bucket(
             self,
             "Bucket",
@@ -44,9 +41,10 @@ class StorageStack(Stack):
                     prefix=INTENTS.removesuffix("*"),
                     expiration=Duration.days(INTENTS_KEPT_DAYS),
                 ),
-                *_archive_rules(config.archive),
+                *_archive_rules(settings.archive),
             ],
-            config.kms_key,
+            settings.kms_key,
+            Names(self, name).bucket,
         )
         heads = self.bucket.arn_for_objects(HEADS)
         self._deny(
@@ -57,7 +55,7 @@ class StorageStack(Stack):
             heads,
             {"Null": {"s3:if-match": "true", "s3:if-none-match": "true"}},
         )
-        if not config.queues_removable:
+        if not settings.queues_removable:
             self._deny("HeadsAreNeverDeleted", ["s3:DeleteObject", "s3:DeleteObjectVersion"], heads)
         because(
             self.bucket,
@@ -65,21 +63,6 @@ class StorageStack(Stack):
             "Server access logs would double the cost of small requests. Who called what is in the API's access log; "
             "for the bucket itself, CloudTrail data events can be switched on (docs/security.md).",
         )
-
-        # Exports of our own naming: the findings of cdk-nag about roles in other stacks are named by them.
-        self.arn_export, self._name_export = f"{config.prefix}-bucket-arn", f"{config.prefix}-bucket"
-        CfnOutput(self, "BucketArn", value=self.bucket.bucket_arn, export_name=self.arn_export)
-        CfnOutput(self, "BucketName", value=self.bucket.bucket_name, export_name=self._name_export)
-
-    @property
-    def address(self) -> str:
-        """What OSQUEUE_STORE says; for other stacks."""
-        return f"s3://{Fn.import_value(self._name_export)}"
-
-    @property
-    def arn(self) -> str:
-        """The bucket's; for other stacks."""
-        return Fn.import_value(self.arn_export)
 
     def _deny(
         self, sid: str, actions: list[str], resource: str, conditions: dict[str, dict[str, str]] | None = None

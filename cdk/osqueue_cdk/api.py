@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from aws_cdk import ArnFormat, CfnOutput, Environment, Stack
 from aws_cdk import aws_apigatewayv2 as gateway
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_route53 as route53
+from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from osqueue.contract.functions import GATEWAY_TIMEOUT_S
 from osqueue.contract.operations import ROUTES
 
-from .config import Config, Cors, Domain
 from .logs import log_group
+from .names import Names
+from .settings import Cors, DeploymentSettings, Domain
 
 # Of each request: who asked for what, what was answered, how long it took. Never a body, a query or a header.
 ACCESS_LOG = {
@@ -34,6 +35,9 @@ ACCESS_LOG = {
     "bytes": "$context.responseLength",
 }
 
+# What others find under these names in SSM (names.Names.parameter).
+API_ID = "api-id"
+ENDPOINT = "endpoint"
 
 # What a browser may send: a body, and a token or the headers of an AWS signature.
 BROWSER_HEADERS = (
@@ -42,27 +46,27 @@ BROWSER_HEADERS = (
 )
 
 
-class ApiStack(Stack):
-    """An HTTP API whose every route asks for an AWS signature, or for a token where the configuration says so."""
+class HttpApi(Construct):
+    """An HTTP API whose every route asks for an AWS signature, or for a token where the settings say so."""
 
     def __init__(
-        self, scope: Construct, config: Config, place: Environment, functions: Mapping[str, lambda_.Function]
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        name: str,
+        settings: DeploymentSettings,
+        functions: Mapping[str, lambda_.IFunction],
     ) -> None:
-        super().__init__(
-            scope,
-            f"{config.prefix}-api",
-            env=place,
-            description=f"osqueue {config.name}: the HTTP API",
-            termination_protection=config.protected,
-        )
-        self._config = config
+        super().__init__(scope, construct_id)
+        self._names, self._settings = Names(self, name), settings
         self.api = gateway.CfnApi(
             self,
             "Api",
-            name=config.prefix,
-            description=f"osqueue {config.name}",
+            name=self._names.prefix,
+            description=f"osqueue {name}",
             protocol_type="HTTP",
-            cors_configuration=None if config.cors is None else _cors(config.cors),
+            cors_configuration=None if settings.cors is None else _cors(settings.cors),
         )
         targets = {name: self._integration(name, each) for name, each in functions.items()}
         authorization, authorizer = self._guard()
@@ -79,12 +83,20 @@ class ApiStack(Stack):
             )
         stage = self._stage()
         self.endpoint = self.api.attr_api_endpoint
-        if config.domain is not None:
-            self._name(config.domain, stage)
-            self.endpoint = f"https://{config.domain.name}"
-        CfnOutput(self, "Endpoint", value=self.endpoint, description="Queue.connect(…) takes this address")
+        self.domain_name: gateway.CfnDomainName | None = None
+        if settings.domain is not None:
+            self.domain_name = self._name(settings.domain, stage)
+            self.endpoint = f"https://{settings.domain.name}"
+        for what, value in ((API_ID, self.api.ref), (ENDPOINT, self.endpoint)):
+            ssm.StringParameter(
+                self,
+                what.title().replace("-", ""),
+                parameter_name=self._names.parameter(what),
+                string_value=value,
+                description=f"osqueue {name}: for stacks that use its API",
+            )
 
-    def _integration(self, name: str, function: lambda_.Function) -> str:
+    def _integration(self, name: str, function: lambda_.IFunction) -> str:
         """One for each function, and its leave to be invoked by this API."""
         integration = gateway.CfnIntegration(
             self,
@@ -95,25 +107,19 @@ class ApiStack(Stack):
             payload_format_version="2.0",
             timeout_in_millis=GATEWAY_TIMEOUT_S * 1_000,
         )
-        requests = self.format_arn(
-            service="execute-api",
-            resource=self.api.ref,
-            resource_name="*/*",
-            arn_format=ArnFormat.SLASH_RESOURCE_NAME,
-        )
         lambda_.CfnPermission(
             self,
             f"Leave{_title(name)}",
             action="lambda:InvokeFunction",
             function_name=function.function_arn,
             principal="apigateway.amazonaws.com",
-            source_arn=requests,
+            source_arn=self._names.requests_arn(self.api.ref, "*/*"),
         )
         return integration.ref
 
     def _guard(self) -> tuple[str, str | None]:
         """What every route asks of its callers, and who looks at it (AWS itself at a signature)."""
-        jwt = self._config.jwt
+        jwt = self._settings.jwt
         if jwt is None:
             return "AWS_IAM", None
         authorizer = gateway.CfnAuthorizer(
@@ -129,7 +135,7 @@ class ApiStack(Stack):
         )
         return "JWT", authorizer.ref
 
-    def _name(self, domain: Domain, stage: gateway.CfnStage) -> None:
+    def _name(self, domain: Domain, stage: gateway.CfnStage) -> gateway.CfnDomainName:
         """A name of the caller's own in front of the stage, and its record where a zone is named."""
         name = gateway.CfnDomainName(
             self,
@@ -142,12 +148,6 @@ class ApiStack(Stack):
             ],
         )
         gateway.CfnApiMapping(self, "Mapping", api_id=self.api.ref, domain_name=name.ref, stage=stage.ref)
-        CfnOutput(
-            self,
-            "DomainTarget",
-            value=name.attr_regional_domain_name,
-            description=f"Where a CNAME record of {domain.name} has to point",
-        )
         if domain.zone is not None:
             route53.CfnRecordSet(
                 self,
@@ -159,11 +159,12 @@ class ApiStack(Stack):
                     dns_name=name.attr_regional_domain_name, hosted_zone_id=name.attr_regional_hosted_zone_id
                 ),
             )
+        return name
 
     def _stage(self) -> gateway.CfnStage:
         # Groups under this name share one resource policy, whose size is limited otherwise.
-        name = f"/aws/vendedlogs/{self._config.prefix}-api"
-        group = log_group(self, "AccessLog", name, self._config.log_days)
+        name = f"/aws/vendedlogs/{self._names.prefix}-api"
+        group = log_group(self, "AccessLog", name, self._settings)
         return gateway.CfnStage(
             self,
             "Stage",
@@ -174,8 +175,8 @@ class ApiStack(Stack):
                 destination_arn=group.log_group_arn, format=json.dumps(ACCESS_LOG)
             ),
             default_route_settings=gateway.CfnStage.RouteSettingsProperty(
-                throttling_rate_limit=self._config.throttle.rate,
-                throttling_burst_limit=self._config.throttle.burst,
+                throttling_rate_limit=self._settings.throttle.rate,
+                throttling_burst_limit=self._settings.throttle.burst,
                 detailed_metrics_enabled=False,  # charged by the route, and the functions count for themselves
             ),
         )

@@ -1,4 +1,5 @@
-"""What each function may do in the bucket: one table for its role, and for docs/security.md.
+"""What each function may do in the bucket: one table for its role, for who gets a queue's part of the bucket, and for
+docs/security.md.
 
 **The boundary of trust is a queue's prefix.** Every function that commits rewrites the head of any queue, and takes
 along whatever other callers have announced, so whoever may commit at all may change everything about a queue. The roles
@@ -9,6 +10,8 @@ four hex digits and a slash (``osqueue.objects.layout``), and no other key has a
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -55,6 +58,36 @@ ACCESS: dict[str, Access] = {
         write=(SHARDS, INTENTS, IDS, ARCHIVE, BACKUPS),
         delete=(INTENTS, SEGMENTS, BODIES, TABLES, EVENTS, IDS, BACKUPS, BATCHES, WORKERS),
     ),
+}
+
+
+def access_of(functions: Iterable[str], reads_only: bool = False) -> Access:
+    """What several functions may do together; or what of it changes nothing."""
+    found = [ACCESS[each] for each in functions]
+    read = tuple(sorted({key for each in found for key in each.read}))
+    if reads_only:
+        return Access(read=read, write=(), delete=())
+    return Access(
+        read=read,
+        write=tuple(sorted({key for each in found for key in each.write})),
+        delete=tuple(sorted({key for each in found for key in each.delete})),
+    )
+
+
+# The same keys of one queue alone.
+OF_ONE_QUEUE: dict[str, str] = {
+    SHARDS: "????/{queue}/*",
+    SEGMENTS: "????/{queue}/*/segments/*",
+    BODIES: "????/{queue}/*/bodies/*",
+    TABLES: "????/{queue}/*/finished/*",
+    EVENTS: "????/{queue}/*/events/*",
+    WORKERS: "????/{queue}/*/workers/*",
+    INTENTS: "intents/????/{queue}/*",
+    IDS: "ids/{queue}/*",
+    REGISTER: "queues/{queue}",
+    ARCHIVE: "archive/queue={queue}/*",
+    BACKUPS: "backup/{queue}/*",
+    BATCHES: "batches/{queue}/*",
 }
 
 # Why a role names patterns and not keys.

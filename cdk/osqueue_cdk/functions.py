@@ -3,69 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
-from aws_cdk import Duration, Environment, Stack
-from aws_cdk import aws_events as events
+from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from osqueue.contract import functions as table
-from osqueue.contract.functions import FUNCTIONS, FunctionSpec, deployed_name
+from osqueue.contract.functions import FUNCTIONS, FunctionSpec
 
 from .access import ACCESS, WHY
-from .acknowledged import because
+from .acknowledged import wildcard_because
+from .assets import Assets
 from .buckets import use_of_key
-from .config import Config
 from .logs import log_group
-from .storage import StorageStack
+from .names import Names
+from .settings import DeploymentSettings
 
-CODE = Path(__file__).resolve().parents[1] / "functions"
 RUNTIME = "python3.14"
 # An invocation by the schedule that failed or is late is not worth repeating: the next is a minute away.
 SCHEDULED_AGE_MAX = Duration.minutes(1)
 
 
-class FunctionsStack(Stack):
+class Functions(Construct):
     """The layer, and one function for each entry of the table."""
 
     def __init__(
-        self,
-        scope: Construct,
-        config: Config,
-        place: Environment,
-        storage: StorageStack,
-        bus: events.EventBus | None,
-        layer: Path,
+        self, scope: Construct, construct_id: str, *, name: str, settings: DeploymentSettings, assets: Assets
     ) -> None:
-        super().__init__(
-            scope,
-            f"{config.prefix}-functions",
-            env=place,
-            description=f"osqueue {config.name}: the Lambda functions, their layer and their roles",
-            termination_protection=config.protected,
-        )
-        self.add_stack_dependency(storage)
-        self._config = config
-        self._storage = storage
-        self._bus = bus
+        super().__init__(scope, construct_id)
+        self._names, self._settings, self._assets = Names(self, name), settings, assets
         self._layer = lambda_.LayerVersion(
             self,
             "Layer",
-            code=lambda_.Code.from_asset(str(layer)),
+            code=lambda_.Code.from_asset(str(assets.layer)),
             description="osqueue and what its functions load",
             compatible_runtimes=[_runtime()],
             compatible_architectures=[lambda_.Architecture.ARM_64],
+            removal_policy=RemovalPolicy.RETAIN,  # other functions may use a version, and older ones come back
         )
         self.functions = {each.name: self._function(each) for each in FUNCTIONS}
 
     def _function(self, function: FunctionSpec) -> lambda_.Function:
         title = function.name.capitalize()
-        name = deployed_name(self._config.prefix, function.name)
-        group = log_group(self, f"{title}Logs", f"/aws/lambda/{name}", self._config.log_days)
+        name = self._names.function(function.name)
+        group = log_group(self, f"{title}Logs", f"/aws/lambda/{name}", self._settings)
         scheduled = function.schedule_minutes is not None
+        code = str(self._assets.functions / function.name)
         return lambda_.Function(
             self,
             title,
@@ -73,7 +58,7 @@ class FunctionsStack(Stack):
             description=f"osqueue: {function.what}",
             runtime=_runtime(),
             architecture=lambda_.Architecture.ARM_64,
-            code=lambda_.Code.from_asset(str(CODE / function.name), exclude=["**/__pycache__", "**/*.pyc"]),
+            code=lambda_.Code.from_asset(code, exclude=["**/__pycache__", "**/*.pyc"]),
             handler=table.HANDLER,
             layers=[self._layer],
             timeout=Duration.seconds(function.timeout_s),
@@ -81,23 +66,21 @@ class FunctionsStack(Stack):
             environment=self._environment(),
             role=self._role(function, name, group),
             log_group=group,
-            reserved_concurrent_executions=self._config.concurrency.get(function.name),
-            # What callers invoke without waiting for an answer Lambda repeats by itself, twice: clients' job keys make
-            # a repeated enqueue the same job.
+            reserved_concurrent_executions=self._settings.concurrency.get(function.name),
+            # What callers invoke without waiting for an answer Lambda repeats by itself, twice. A repeated enqueue is
+            # the same job: by the keys that its client drew, else by those that are made of the invocation.
             retry_attempts=0 if scheduled else None,
             max_event_age=SCHEDULED_AGE_MAX if scheduled else None,
         )
 
     def _environment(self) -> dict[str, str]:
         environment = {
-            table.STORE: self._storage.address,
-            table.SERVICE: self._config.prefix,
+            table.STORE: f"s3://{self._names.bucket}",
+            table.SERVICE: self._names.prefix,
             table.NAMESPACE: table.METRICS_NAMESPACE,
-            table.LOG_LEVEL: self._config.log_level,
+            table.LOG_LEVEL: self._settings.log_level,
         }
-        return (
-            environment if self._bus is None else {**environment, table.EVENT_BUS: self._bus.event_bus_name}
-        )
+        return {**environment, table.EVENT_BUS: self._names.bus} if self._settings.events else environment
 
     def _role(self, function: FunctionSpec, name: str, group: logs.LogGroup) -> iam.Role:
         role = iam.Role(
@@ -107,7 +90,7 @@ class FunctionsStack(Stack):
             description=f"What {name} may do",
         )
         access = ACCESS[function.name]
-        bucket = self._storage.arn
+        bucket = self._names.bucket_arn
         # Without ListBucket S3 answers 403, not 404, for what does not exist. A condition on s3:prefix would do the
         # same to GetObject, whose requests have no prefix.
         role.add_to_policy(_allow("List", ["s3:ListBucket"], [bucket]))
@@ -118,14 +101,25 @@ class FunctionsStack(Stack):
         ):
             role.add_to_policy(_allow(sid, [action], [f"{bucket}/{each}" for each in keys]))
         for pattern in sorted({*access.read, *access.write, *access.delete}):
-            because(role, f"AwsSolutions-IAM5[Resource::{self._storage.arn_export}/{pattern}]", WHY[pattern])
+            wildcard_because(role, f"{bucket}/{pattern}", WHY[pattern])
         streams = ["logs:CreateLogStream", "logs:PutLogEvents"]
         role.add_to_policy(_allow("Log", streams, [group.log_group_arn]))
-        if self._config.kms_key is not None:
-            role.add_to_policy(use_of_key(self._config.kms_key))
-        if self._bus is not None:
-            role.add_to_policy(_allow("Tell", ["events:PutEvents"], [self._bus.event_bus_arn]))
+        if self._settings.kms_key is not None:
+            role.add_to_policy(use_of_key(self._settings.kms_key))
+        if self._settings.events:
+            role.add_to_policy(_allow("Tell", ["events:PutEvents"], [self._names.bus_arn]))
         return role
+
+
+def named_functions(scope: Construct, name: str) -> dict[str, lambda_.IFunction]:
+    """The functions of a deployment that another stack holds."""
+    names = Names(scope, name)
+    return {
+        each.name: lambda_.Function.from_function_name(
+            scope, f"{each.name.capitalize()}ByName", names.function(each.name)
+        )
+        for each in FUNCTIONS
+    }
 
 
 def _allow(sid: str, actions: list[str], resources: Iterable[str]) -> iam.PolicyStatement:

@@ -1,0 +1,55 @@
+"""osqueue in your own AWS CDK app: a deployment, and who may use its queues.
+
+    from osqueue_cdk import Osqueue
+
+    jobs = Osqueue(self, "Jobs", name="prod")
+    jobs.queue("emails").grant_enqueue(web_function)
+
+``Osqueue`` is all of a deployment in one stack. ``Storage``, ``Bus``, ``Functions``, ``HttpApi``, ``ReaperSchedule``
+and ``Operations`` are its parts, for whoever spreads them over several.
+"""
+
+from __future__ import annotations
+
+from .alarms import AlarmSpec
+from .api import HttpApi
+from .assets import Assets
+from .bus import Bus
+from .deployment import Deployment, Osqueue
+from .functions import Functions
+from .grants import DeployedQueue
+from .operations import Operations
+from .schedule import ReaperSchedule
+from .settings import (
+    Alarms,
+    ArchiveTiering,
+    Cors,
+    DeploymentSettings,
+    Domain,
+    Jwt,
+    Misconfigured,
+    RequestLimit,
+)
+from .storage import Storage
+
+__all__ = (
+    "AlarmSpec",
+    "Alarms",
+    "ArchiveTiering",
+    "Assets",
+    "Bus",
+    "Cors",
+    "DeployedQueue",
+    "Deployment",
+    "DeploymentSettings",
+    "Domain",
+    "Functions",
+    "HttpApi",
+    "Jwt",
+    "Misconfigured",
+    "Operations",
+    "Osqueue",
+    "ReaperSchedule",
+    "RequestLimit",
+    "Storage",
+)

@@ -1,0 +1,140 @@
+"""Who may use a queue: least privilege by the roles of ``osqueue.contract.roles``, over each way that leads to it.
+
+| way | what a grant names | how far it reaches |
+|---|---|---|
+| ``http`` | the routes of the role, with the queue in their paths | this queue, these operations |
+| ``lambda`` | the functions that answer the role's routes | every queue, and every route of those functions |
+| ``bucket`` | the queue's keys, as those functions need them | this queue; who writes may change all of it |
+
+So ``http`` is the default. ``lambda`` saves the gateway, ``bucket`` every hop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from typing import TYPE_CHECKING, Literal
+
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from osqueue.contract.operations import ROUTES
+from osqueue.contract.roles import Role, may
+from osqueue.contract.route import Route
+from osqueue.model.validation import queue_name
+
+from .access import OF_ONE_QUEUE, WHY, access_of
+from .acknowledged import wildcard_because
+from .buckets import use_of_key
+from .settings import Misconfigured
+
+if TYPE_CHECKING:
+    from .deployment import Deployment
+
+Via = Literal["http", "lambda", "bucket"]
+
+# It changes settings and purges jobs, of any queue. Who may invoke it operates them, whatever else it answers.
+OPERATORS = "queues"
+
+
+class DeployedQueue:
+    """A queue of a deployment. Nothing is made of it here: it comes to be with its first job."""
+
+    def __init__(self, deployment: Deployment, name: str) -> None:
+        """Raises ``osqueue.Rejected`` for what is no queue's name."""
+        self.name = queue_name(name)
+        self._deployment = deployment
+
+    def grant_read(self, grantee: iam.IGrantable, via: Via = "http") -> iam.Grant:
+        """Look at everything, contents included, and change nothing. Raises Misconfigured over ``lambda``."""
+        return self._grant(Role.READ, grantee, via)
+
+    def grant_enqueue(self, grantee: iam.IGrantable, via: Via = "http") -> iam.Grant:
+        """Add jobs, follow them and take them back."""
+        return self._grant(Role.ENQUEUE, grantee, via)
+
+    def grant_work(self, grantee: iam.IGrantable, via: Via = "http") -> iam.Grant:
+        """Claim jobs, keep them and say how they ended."""
+        return self._grant(Role.WORK, grantee, via)
+
+    def grant_operate(self, grantee: iam.IGrantable, via: Via = "http") -> iam.Grant:
+        """Everything."""
+        return self._grant(Role.OPERATE, grantee, via)
+
+    def _grant(self, role: Role, grantee: iam.IGrantable, via: Via) -> iam.Grant:
+        ways = {"http": self._over_http, "lambda": self._over_lambda, "bucket": self._in_the_bucket}
+        if via not in ways:
+            raise Misconfigured(f"via: {via!r} is none of {', '.join(ways)}")
+        return reduce(lambda done, each: done.combine(each), ways[via](role, grantee))
+
+    # ── Ways ─────────────────────────────────────────────────────────────────
+    def _over_http(self, role: Role, grantee: iam.IGrantable) -> Iterator[iam.Grant]:
+        if self._deployment.takes_tokens:
+            raise Misconfigured(
+                "via: the API takes tokens and no AWS signatures, so a role means nothing to it. Give the caller a"
+                ' token, or grant via="lambda"'
+            )
+        names, api_id = self._deployment.names, self._deployment.api_id
+        requests = sorted({request_of(each, self.name) for each in routes_of(role)})
+        arns = [names.requests_arn(api_id, f"$default/{each}") for each in requests]
+        why = dict.fromkeys(arns, "What a request is about stands in its path: a job, a batch, a schedule.")
+        yield _give(grantee, ["execute-api:Invoke"], why)
+
+    def _over_lambda(self, role: Role, grantee: iam.IGrantable) -> Iterator[iam.Grant]:
+        if role is Role.READ:
+            raise Misconfigured(
+                'via: whoever invokes functions may change what they answer for. Grant reading via="http" or'
+                ' via="bucket"'
+            )
+        names = self._deployment.names
+        arns = [
+            names.function_arn(each)
+            for each in functions_of(role)
+            if each != OPERATORS or role is Role.OPERATE
+        ]
+        yield _give(grantee, ["lambda:InvokeFunction"], dict.fromkeys(arns, ""))
+
+    def _in_the_bucket(self, role: Role, grantee: iam.IGrantable) -> Iterator[iam.Grant]:
+        bucket = self._deployment.names.bucket_arn
+        access = access_of(functions_of(role), reads_only=role is Role.READ)
+        # Keys hold no payload, no result and no id; without the list S3 answers 403 for what does not exist.
+        yield _give(grantee, ["s3:ListBucket"], {bucket: ""})
+        for action, patterns in (
+            ("s3:GetObject", access.read),
+            ("s3:PutObject", access.write),
+            ("s3:DeleteObject", access.delete),
+        ):
+            why = {f"{bucket}/{OF_ONE_QUEUE[each].format(queue=self.name)}": WHY[each] for each in patterns}
+            if why:
+                yield _give(grantee, [action], why)
+        key = self._deployment.kms_key
+        if key is not None:
+            yield _give(grantee, use_of_key(key).actions, {key: ""})
+
+
+def routes_of(role: Role) -> list[Route]:
+    """The operations on one queue that a role may call."""
+    return [each for each in ROUTES if "{queue}" in each.path and may(role, each)]
+
+
+def functions_of(role: Role) -> list[str]:
+    """The functions that answer them."""
+    return sorted({each.function for each in routes_of(role)})
+
+
+def request_of(route: Route, queue: str) -> str:
+    """A route of one queue, as policies name requests: ``GET/v1/queues/emails/jobs/*``."""
+    parts = (
+        f"{queue}" if part == "{queue}" else "*" if part[:1] == "{" else part
+        for part in route.path.split("/")
+    )
+    return f"{route.method}{'/'.join(parts)}"
+
+
+def _give(grantee: iam.IGrantable, actions: list[str], resources: dict[str, str]) -> iam.Grant:
+    """Allow actions on resources, each with the reason why it is a pattern, should it be one."""
+    principal = grantee.grant_principal
+    if isinstance(principal, Construct):
+        for resource, reason in resources.items():
+            wildcard_because(principal, resource, reason)
+    return iam.Grant.add_to_principal(grantee=grantee, actions=actions, resource_arns=[*resources])
