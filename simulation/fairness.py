@@ -22,7 +22,7 @@ from .open_jobs import Choice
 from .places import JobPlace
 
 
-class Turns:
+class GroupTurns:
     """Which groups of a shard had their turn, as many as a head remembers: the latest is the last one."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from osqueue.core.state import State
 
 from . import consuming, empty_claims, first_come, following, grouping, schedules
-from .fairness import Turns
+from .fairness import GroupTurns
 from .ledger import RecordedReduction
 from .mass_cancels import MassCancels
 from .open_jobs import choice_of
@@ -23,7 +23,7 @@ class FlowControl:
     def __init__(self) -> None:
         self.cancels = MassCancels()
         self.order = grouping.GroupOrder()
-        self.turns = Turns()
+        self.turns = GroupTurns()
         self.called: set[tuple[int, bytes, str]] = (
             set()
         )  # what waited for batches and came: see ``following``

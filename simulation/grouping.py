@@ -68,21 +68,22 @@ class GroupOrder:
         if state.epoch != self._epoch or any(
             getattr(op, name) not in (None, ()) for op in ops for name in CHANGES
         ):
-            self.__init__()  # type: ignore[misc]
-            self._epoch = state.epoch
+            self._begun, self._awaited, self._epoch = {}, {}, state.epoch
             return
         paused = {group for group, row in before.holds.items() if row.paused}
         for event in batch.reduction.events:
             place = found.get(event.key) or was.get(event.key)
-            if place is not None and place.job.group and is_ordered(state.settings, place.job.group):
-                self._move(event, place.job, state.settings, paused)
+            if place is None or not place.job.group:
+                continue
+            if event.target == PROCESSING and place.job.group in paused:
+                raise Violation(f"a job of group {place.job.group!r} started, which is paused")
+            if is_ordered(state.settings, place.job.group):
+                self._move(event, place.job, state.settings)
 
-    def _move(self, event: Transition, job: JobRecord, settings: QueueSettings, paused: set[str]) -> None:
+    def _move(self, event: Transition, job: JobRecord, settings: QueueSettings) -> None:
         group, key, target = job.group, event.key, event.target
         begun = self._begun.setdefault((group, job.priority, job.kind), set())
         if target == PROCESSING:
-            if group in paused:
-                raise Violation(f"a job of group {group!r} started, which is paused")
             if self._awaited.get(group, key) != key:
                 raise Violation(f"a job of group {group!r} started, although the group waits for another")
             if begun - {key}:
