@@ -273,11 +273,11 @@ class RemoteCaller:
         wish = claim_of(self.dice.choice((1, 3)), worker, self.dice.choice((5, 60)), None)
         done, (claimed,) = self.queue._run(flows.turn(endings, [wish]))
         for lease, told in zip(leases, done, strict=True):
-            if isinstance(told, Done):
+            if isinstance(told, Done) and told.code != "stale":  # which says that nobody knows
                 self.remotes.ended(lease, lost=not told.ok)
-        for told in (*done, claimed):
-            if isinstance(told, Exception) and not isinstance(told, Timeout | Unavailable):
-                raise told
+        for each in (*done, claimed):
+            if isinstance(each, Exception) and not isinstance(each, Timeout | Unavailable):
+                raise each
         if isinstance(claimed, Exception):
             return []
         found = [Lease[Any](self.queue, each) for each in claimed.leases]

@@ -21,7 +21,12 @@ from osqueue.server.reading import pairs_of
 EXAMPLES = 12  # of each operation
 DEADLINE_S = 1.1  # nobody waits for longer than a tenth of a second
 PATIENT_S = 30.0
-BATCHES = {"enqueue", "complete", "turn", "heartbeat"}  # a bad item of theirs fails alone, so the request succeeds
+BATCHES = {
+    "enqueue",
+    "complete",
+    "turn",
+    "heartbeat",
+}  # a bad item of theirs fails alone, so the request succeeds
 
 
 def wsgi(api: Api) -> Any:
