@@ -273,11 +273,11 @@ class RemoteCaller:
         wish = claim_of(self.dice.choice((1, 3)), worker, self.dice.choice((5, 60)), None)
         done, (claimed,) = self.queue._run(flows.turn(endings, [wish]))
         for lease, told in zip(leases, done, strict=True):
-            if isinstance(told, Done):
+            if isinstance(told, Done) and told.code != "stale":  # which says that nobody knows
                 self.remotes.ended(lease, lost=not told.ok)
-        for answer in (*done, claimed):
-            if isinstance(answer, Exception) and not isinstance(answer, Timeout | Unavailable):
-                raise answer
+        for each in (*done, claimed):
+            if isinstance(each, Exception) and not isinstance(each, Timeout | Unavailable):
+                raise each
         if isinstance(claimed, Exception):
             return []
         found = [Lease[Any](self.queue, each) for each in claimed.leases]

@@ -66,6 +66,7 @@ class AbortedJob(Struct, frozen=True):
 
 AttemptEnd = Completion | FailedAttempt | ReleasedJob | AbortedJob
 Holding = tuple[bytes, str]  # key and token
+ItemSender = Callable[[int, Sequence[Any]], QueueFlow[list[Code]]]  # of items of one shard
 
 
 # ── The ways, as callers name them. All raise Rejected ───────────────────────
@@ -192,42 +193,52 @@ class EndingFlows(EndingCalls, WaitFlows):
         yield from self._spread_pauses(paused)
         return done
 
-    def _by_shard(
-        self, items: Sequence[Any], send: Callable[[int, Sequence[Any]], QueueFlow[list[Code]]]
-    ) -> QueueFlow[list[Done]]:
+    def _by_shard(self, items: Sequence[Any], send: ItemSender) -> QueueFlow[list[Done]]:
         """Send items to the shards of their keys, a request's worth at a time; the outcomes in order."""
+        if len({item.key[15] for item in items}) == 1 and len(items) <= limits.ITEMS_PER_REQUEST_MAX:
+            return (yield from self._heard(items[0].key[15], items, send))
         shards: dict[int, list[int]] = {}
         for at, item in enumerate(items):
             shards.setdefault(item.key[15], []).append(at)
-        done: dict[int, Done] = {}
+        found: dict[int, Done] = {}
         for shard, places in shards.items():
             for start in range(0, len(places), limits.ITEMS_PER_REQUEST_MAX):
                 chunk = places[start : start + limits.ITEMS_PER_REQUEST_MAX]
-                if shard < limits.SHARDS_MAX:
-                    codes = yield from send(shard, [items[at] for at in chunk])
-                else:  # no queue drew such a key
-                    codes = [Code.LEASE_LOST] * len(chunk)
-                done.update((at, done_of(items[at].key, code)) for at, code in zip(chunk, codes, strict=True))
-        return [done[at] for at in range(len(items))]
+                done = yield from self._heard(shard, [items[at] for at in chunk], send)
+                found.update(zip(chunk, done, strict=True))
+        return [found[at] for at in range(len(items))]
+
+    def _heard(self, shard: int, items: Sequence[Any], send: ItemSender) -> QueueFlow[list[Done]]:
+        """What one shard answers of some items."""
+        if shard >= limits.SHARDS_MAX:  # no queue drew such a key
+            return [done_of(item.key, Code.LEASE_LOST) for item in items]
+        codes = yield from send(shard, items)
+        return [done_of(item.key, code) for item, code in zip(items, codes, strict=True)]
 
     def _end(self, shard: int, items: Sequence[AttemptEnd]) -> QueueFlow[list[Code]]:
-        codes = [Code.STALE] * len(items)
-        for _ in range(STALE_TRIES):
-            alike: dict[tuple[object, ...], list[int]] = {}
-            for at, item in enumerate(items):
-                if codes[at] == Code.STALE:
-                    alike.setdefault(_likeness(item), []).append(at)
-            ops: list[Op] = []
-            for places in alike.values():
-                op = yield from self._op(shard, [items[at] for at in places])
-                ops.append(op)
-            answer = yield Submit(shard, tuple(ops))
-            for op, places, outcome in zip(ops, alike.values(), answer.outcomes, strict=True):
-                for at, code in zip(places, outcome.codes, strict=True):
-                    codes[at] = code
-                yield from self._wipe_refused(shard, op, outcome.codes)
+        codes = yield from self._say(shard, items)
+        for _ in range(STALE_TRIES - 1):
             if Code.STALE not in codes:
                 break
+            again = [at for at, code in enumerate(codes) if code == Code.STALE]
+            anew = yield from self._say(shard, [items[at] for at in again])
+            for at, code in zip(again, anew, strict=True):
+                codes[at] = code
+        return codes
+
+    def _say(self, shard: int, items: Sequence[AttemptEnd]) -> QueueFlow[list[Code]]:
+        """One commit, with an operation for those that are alike."""
+        alike = _alike(items)
+        ops: list[Op] = []
+        for places in alike:
+            op = yield from self._op(shard, [items[at] for at in places])
+            ops.append(op)
+        answer = yield Submit(shard, tuple(ops))
+        codes = [Code.STALE] * len(items)
+        for op, places, outcome in zip(ops, alike, answer.outcomes, strict=True):
+            for at, code in zip(places, outcome.codes, strict=True):
+                codes[at] = code
+            yield from self._wipe_refused(shard, op, outcome.codes)
         return codes
 
     def _op(self, shard: int, items: Sequence[Any]) -> QueueFlow[Op]:
@@ -306,13 +317,19 @@ class EndingFlows(EndingCalls, WaitFlows):
                     yield Submit(shard, (LengthenPauses(tuple(ends)),), SPREAD_SECONDS_MAX)
 
 
-def _likeness(item: AttemptEnd) -> tuple[object, ...]:
-    """Equal for endings that go into one operation."""
-    if isinstance(item, ReleasedJob):
-        return (ReleasedJob, item.delay_ms, item.at_ms, item.pause_ms, item.whole, item.why)
-    if isinstance(item, AbortedJob):
-        return (AbortedJob, item.why)
-    return (type(item),)
+def _alike(items: Sequence[AttemptEnd]) -> list[Sequence[int]]:
+    """The places of endings that go into one operation."""
+    if set(map(type, items)) == {Completion}:
+        return [range(len(items))]
+    found: dict[tuple[object, ...], list[int]] = {}
+    for at, item in enumerate(items):
+        likeness: tuple[object, ...] = (type(item),)
+        if isinstance(item, ReleasedJob):
+            likeness += (item.delay_ms, item.at_ms, item.pause_ms, item.whole, item.why)
+        elif isinstance(item, AbortedJob):
+            likeness += (item.why,)
+        found.setdefault(likeness, []).append(at)
+    return list(found.values())
 
 
 def done_of(key: bytes, code: Code) -> Done:
