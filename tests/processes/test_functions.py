@@ -419,7 +419,7 @@ def test_with_a_bus_every_transition_is_sent_to_it(
     monkeypatch.setenv(EVENT_BUS, "osqueue-events")
     enqueue = load("enqueue")
     (sink,) = enqueue.api.sinks
-    sink.inner._given = Bus()
+    sink.inner._client = Bus()
     enqueue(direct("POST", JOBS, {"payload": SECRET}), Context())
     assert [(each["EventBusName"], each["DetailType"]) for each in sent] == [("osqueue-events", "job.queued")]
     assert SECRET not in str(sent)

@@ -99,7 +99,7 @@ def test_events_that_do_not_reach_the_bus_are_counted(
     monkeypatch.setenv(EVENT_BUS, "osqueue-events")
     enqueue = load("enqueue")
     (sink,) = enqueue.api.sinks
-    sink.inner._given = Bus(answers)
+    sink.inner._client = Bus(answers)
     body = {"jobs": [{"payload": n} for n in range(12)]}
     assert enqueue(direct("POST", JOBS, body), Context())["status"] == 200  # the jobs are queued all the same
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
