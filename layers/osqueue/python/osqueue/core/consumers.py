@@ -184,7 +184,7 @@ def end_tickets(draft: Draft) -> None:
 # ── Granting ─────────────────────────────────────────────────────────────────
 def settle(draft: Draft, state: State) -> tuple[State, tuple[Wake, ...]]:
     """The end of a reduction: the next state with tickets for what waits in it, and the wakes that come of them."""
-    if not state.settings.consumers or not draft.context.wakes:
+    if not draft.context.wakes:
         return state, ()
     tickets, wakes = granted(state, draft.sated)
     return (replace(state, tickets=tickets) if wakes else state), wakes

@@ -153,7 +153,10 @@ def reduce(
     if draft.schedules:
         scheduling.settle(draft)
     spill.enforce_budgets(draft)
-    after, wakes = consumers.settle(draft, draft.freeze(len(outcomes), listed))
+    after = draft.freeze(len(outcomes), listed)
+    wakes: tuple[consumers.Wake, ...] = ()
+    if after.settings.consumers:
+        after, wakes = consumers.settle(draft, after)
     return Reduction(
         state=after,
         changed=draft.changed or bool(wakes),

@@ -51,7 +51,7 @@ def has_due_timers(state: State, now: int) -> bool:
         or _is_due(state.delayed.jobs, state.delayed.spans, now)
         or _pause_end_ms(state.settings) <= now
         or scheduling.is_due(state.schedules, now)
-        or consumers.next_end_ms(state.tickets) <= now
+        or (bool(state.tickets) and consumers.next_end_ms(state.tickets) <= now)
         or is_owed(state.starts, state.now_ms)
     )
 
