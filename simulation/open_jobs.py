@@ -37,7 +37,10 @@ def choice_of(
     Then what is open after it was open in it all the time. ``found``: where jobs are after it.
     """
     ops = [op for each in batch.requests for op in each.ops]
-    plain = all(isinstance(op, EnqueueJobs) or (isinstance(op, ClaimJobs) and op.kinds is None) for op in ops)
+    plain = all(
+        op.kinds is None if isinstance(op, ClaimJobs) else isinstance(op, EnqueueJobs) and not _makes_room(op)
+        for op in ops
+    )
     held, holds = ({lease.token for lease in each.leases.values()} for each in (before, state))
     if (
         not plain
@@ -62,3 +65,8 @@ def choice_of(
     started = [state.leases[each.key].job for each in batch.reduction.events if each.target == PROCESSING]
     own = {(lane.priority, lane.kind) for each in (before, state) for lane in each.lanes}
     return Choice(started, passed, own)
+
+
+def _makes_room(op: EnqueueJobs) -> bool:
+    """Does it cancel jobs, for which groups may have waited?"""
+    return any(new.restarts is not None for new in op.jobs)

@@ -6,7 +6,16 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
-from simulation import empty_claims, fairness, first_come, following, grouping, mass_cancels, schedules
+from simulation import (
+    consuming,
+    empty_claims,
+    fairness,
+    first_come,
+    following,
+    grouping,
+    mass_cancels,
+    schedules,
+)
 from simulation.flow_profiles import FLOW_CONTROL
 from simulation.mutations import CONTROLS, THEMES
 from simulation.mutations.control import Control
@@ -33,7 +42,7 @@ def test_the_table_of_what_is_promised_names_checks_and_controls_that_there_are(
     controls = {control for _, each in cells for control in each}
     assert {check for check in checks if find_spec(f"simulation.{check}") is None} == set()
     assert controls - {control.name for control in CONTROLS} == set()
-    asked = (empty_claims, fairness, first_come, following, grouping, mass_cancels, schedules)
+    asked = (consuming, empty_claims, fairness, first_come, following, grouping, mass_cancels, schedules)
     assert {each.__name__.removeprefix("simulation.") for each in asked} - checks == set()
 
 
