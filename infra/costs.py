@@ -35,6 +35,7 @@ EXPRESS = S3Prices(
 LAMBDA_REQUEST = 0.20  # a million
 LAMBDA_GB_SECOND = 13.3334  # a million, arm64
 HTTP_API_REQUEST = 1.00  # a million
+SQS_REQUEST = 0.40  # a million, of a standard queue; one takes up to ten messages
 SCHEDULER_INVOCATION = 1.00  # a million
 EVENT = 1.00  # a million, put on a bus of one's own
 LOGS_GIGABYTE = 0.50  # ingested
@@ -48,13 +49,16 @@ LOOK_SECONDS = 0.03  # billed for one GET of S3
 COMMIT_SECONDS = 0.06  # for one PUT
 PASS_SECONDS = 0.4  # a reaper pass over an idle queue
 TELL_SECONDS = 0.02  # a request to the bus, made before the call is answered
+WAKE_SECONDS = 0.02  # a request to Lambda for a consumer, likewise
 HEAD_BYTES = 20_000  # a head under steady work; each commit writes one
 ARCHIVE_BYTES_A_JOB = 35
 
 # Requests to the store. A commit is one PUT; its answer tells the new version, so who commits next, and nobody else did
 # in between, needs no GET. Of the deployed functions each has processes of its own, and somebody else always did.
 COMMITS_A_LIFE = 3  # enqueue, claim, complete
+COMMITS_A_PUSH = 2  # of these by the consumer: a claim, and a turn in which nothing is left
 GET_A_CALL = 1.0  # of a function that commits
+GET_A_PUSH = 1.0  # of a consumer that was here before, for the head and the queue's settings in it
 LIST_A_CALL = 1 / 9  # for what others have announced: where such calls follow each other within a second
 JOBS_A_SHELF = (
     60  # finished jobs leave the head together, at least this many or as many as finish in one call
@@ -69,20 +73,25 @@ LIST_A_TICK = 1.0  # the reaper, for the names of the queues
 CLOCK_MINUTES = 10  # after which a process asks for S3's time again: one PUT, one GET
 BACKUP_MINUTES = 60  # between copies of a head: one PUT, one LIST, one GET
 
+SQS_MESSAGES_MAX = 10  # in a request
+SQS_REQUESTS_A_LIFE = 3  # send, receive, delete
+
 EVENTS_A_LIFE = 3  # queued, processing, completed
 EVENTS_A_REQUEST = 10
 
 # What is written to logs, in bytes, with the 26 that CloudWatch adds to each line.
 LAMBDA_LOG_BYTES = 450  # START, END and REPORT of an invocation
-CALL_LOG_BYTES = 700  # of a call that commits: its line, and its metrics
+CALL_LOG_BYTES = 900  # of a call that commits: its line, and its metrics
 PASS_LOG_BYTES = 400  # of a pass over one queue: its metrics
 TICK_LOG_BYTES = 260  # of a tick: the metric that tells of it
 ACCESS_LOG_BYTES = 600  # the gateway's line
 
-# Metrics that are emitted all month: of the whole deployment, and of each queue.
-PASS_METRICS = 3  # by the reaper: jobs that wait, their age, dead letters
-TICK_METRICS = 2  # by the reaper, of the deployment alone
-COMMIT_METRICS = 5  # by functions that commit, where anybody calls
+# Metrics that are emitted all month: by the reaper, and by functions that commit where anybody calls.
+PASS_METRICS = 3  # of each queue: jobs that wait, their age, dead letters
+TICK_METRICS = 3  # of the deployment
+JOB_METRICS = 4  # of each queue: what came, completed and failed, and how long it waited
+PUSH_METRICS = 2  # of each queue whose jobs consumers take: what came, and invocations
+COMMIT_METRICS = 5  # of the deployment
 ALARM_METRICS = 39  # that alarms look at, each as often as one does
 PIPELINE_ALARM_METRICS = 7  # and those about the pipeline
 
@@ -105,6 +114,7 @@ class Workload(Struct, frozen=True):
     queues: int = 1
     reap_minutes: int = 1
     way: str = "http"  # "http", "lambda" or "embedded"
+    pushed: bool = False  # are jobs taken by consumers that commits wake, with nobody awake before?
     events: bool = True  # are functions to tell the bus?
     pipeline_minutes: float = 0.0  # that each hourly run of the Spark pipeline takes; 0: there is none
 
@@ -115,7 +125,8 @@ class Usage(Struct, frozen=True):
     put: float  # and LIST
     get: float
     calls: float  # of functions, the reaper's left out
-    seconds: float  # they run, in all
+    pushes: float  # invocations of consumers
+    seconds: float  # all of these run, but for what handlers take
     passes: float  # of the reaper, over single queues
     ticks: float  # of the schedule
     events: float
@@ -128,7 +139,10 @@ class Usage(Struct, frozen=True):
 def used(load: Workload) -> Usage:
     """The requests of a load, as the protocol makes them when nobody collides."""
     deployed = load.way != "embedded"
-    commits = COMMITS_A_LIFE * load.jobs / load.batch
+    calls_for_jobs = load.jobs / load.batch
+    pushes = calls_for_jobs if load.pushed else 0.0
+    own = COMMITS_A_PUSH * pushes  # of consumers, which are at home in the bucket
+    commits = COMMITS_A_LIFE * calls_for_jobs - own
     looks = load.results * load.jobs + load.empty_claims
     words = WORDS_A_MINUTE * MINUTES_A_MONTH * load.workers
     ticks = MINUTES_A_MONTH / load.reap_minutes
@@ -137,6 +151,7 @@ def used(load: Workload) -> Usage:
     backups = passes / max(1, BACKUP_MINUTES / load.reap_minutes)
     put = (
         commits
+        + own
         + load.jobs / max(JOBS_A_SHELF, load.batch)
         + PUT_A_NAMED_JOB * load.named * load.jobs
         + PUT_A_WORD * words
@@ -153,33 +168,44 @@ def used(load: Workload) -> Usage:
         + GET_A_PASS * passes
         + clocks
         + backups
-        + (GET_A_CALL * commits if deployed else 0.0)
+        + (
+            GET_A_CALL * commits if deployed else GET_A_CALL * pushes
+        )  # who pushes finds what a consumer wrote
+        + GET_A_PUSH * pushes
     )
     calls = commits + looks + words if deployed else 0.0
-    events = float(EVENTS_A_LIFE * load.jobs) if deployed and load.events else 0.0
+    told = 1 if load.pushed else EVENTS_A_LIFE  # a consumer tells nobody of its own accord
+    events = float(told * load.jobs) if deployed and load.events else 0.0
     tellings = events / min(EVENTS_A_REQUEST, load.batch)
     working = (
-        (commits + words) * (LOOK_SECONDS + COMMIT_SECONDS) + looks * LOOK_SECONDS + tellings * TELL_SECONDS
+        (commits + words) * (LOOK_SECONDS + COMMIT_SECONDS)
+        + looks * LOOK_SECONDS
+        + tellings * TELL_SECONDS
+        + pushes * WAKE_SECONDS
     )
+    pushed = own * COMMIT_SECONDS + pushes * GET_A_PUSH * LOOK_SECONDS
     logged = (
-        (calls + ticks) * LAMBDA_LOG_BYTES
+        (calls + ticks + pushes) * LAMBDA_LOG_BYTES
         + (commits * CALL_LOG_BYTES if deployed else 0.0)
         + (calls * ACCESS_LOG_BYTES if load.way == "http" else 0.0)
         + passes * PASS_LOG_BYTES
         + ticks * TICK_LOG_BYTES
     )
-    metrics = PASS_METRICS + (COMMIT_METRICS if deployed and load.jobs else 0)
+    called = deployed and load.jobs > 0
     return Usage(
         put=put,
         get=get,
         calls=calls,
-        seconds=working if deployed else 0.0,
+        pushes=pushes,
+        seconds=(working if deployed else 0.0) + pushed,
         passes=passes,
         ticks=ticks,
         events=events,
-        metrics=metrics * (1.0 + load.queues) + TICK_METRICS,
+        metrics=(PASS_METRICS + called * (PUSH_METRICS if load.pushed else JOB_METRICS)) * float(load.queues)
+        + TICK_METRICS
+        + called * COMMIT_METRICS,
         logged_gb=logged / 1e9,
-        written_gb=commits * HEAD_BYTES / 1e9,
+        written_gb=(commits + own) * HEAD_BYTES / 1e9,
         kept_gb=load.jobs * ARCHIVE_BYTES_A_JOB / 1e9,
     )
 
@@ -198,7 +224,7 @@ def bill(load: Workload, prices: S3Prices = STANDARD) -> list[CostLine]:
     found = used(load)
     passing = found.passes * PASS_SECONDS * REAPER_MEMORY_GB
     gb_seconds = found.seconds * MEMORY_GB + passing
-    invocations = found.calls + found.ticks
+    invocations = found.calls + found.ticks + found.pushes
     gateway = found.calls if load.way == "http" else 0.0
     running = HOURS_A_MONTH * load.pipeline_minutes / 60
     alarms = ALARM_METRICS + (PIPELINE_ALARM_METRICS if load.pipeline_minutes else 0)
@@ -242,6 +268,18 @@ def by_batch(jobs: int = MILLION) -> Iterator[str]:
         yield f"| {batch:,} | " + " | ".join(f"${beyond_idle(each):,.2f}" for each in ways) + " |"
 
 
+def by_pushes(jobs: int = MILLION) -> Iterator[str]:
+    """That of consumers, beside SQS and its event source mapping: what comes on top of the handler's time."""
+    yield "| jobs in one call | the library in the producer | direct invocation | SQS |"
+    yield "| ---: | ---: | ---: | ---: |"
+    for batch in (1, 10, 100):
+        ways = [Workload(jobs, batch, way=way, events=False, pushed=True) for way in ("embedded", "lambda")]
+        requests = jobs / min(batch, SQS_MESSAGES_MAX)
+        sqs = requests * (SQS_REQUESTS_A_LIFE * SQS_REQUEST + LAMBDA_REQUEST) / MILLION
+        dollars = [*(beyond_idle(each) for each in ways), sqs]
+        yield f"| {batch:,} | " + " | ".join(f"${each:,.2f}" for each in dollars) + " |"
+
+
 def _checked(what: str, type: type[Any], least: float, most: float) -> Callable[[str], Any]:
     """What reads an option, and refuses what is none."""
 
@@ -277,14 +315,17 @@ def main() -> None:
     options.add_argument("--queues", type=_count, default=1, help="how many queues (1)")
     options.add_argument("--reap-minutes", type=_number, default=1, help="minutes between reaper passes (1)")
     options.add_argument("--way", choices=("http", "lambda", "embedded"), default="http")
+    options.add_argument(
+        "--pushed", action="store_true", help="consumers take the jobs, which nobody waits for"
+    )
     options.add_argument("--no-events", dest="events", action="store_false", help="the bus is switched off")
     options.add_argument(
         "--pipeline-minutes", type=_minutes, default=0.0, help="of each hourly run of the pipeline (0: none)"
     )
-    options.add_argument("--table", action="store_true", help="the table by batch size instead")
+    options.add_argument("--table", action="store_true", help="the tables by batch size instead")
     asked = vars(options.parse_args())
     if asked.pop("table"):
-        print("\n".join(by_batch(asked["jobs"])))
+        print("\n".join(by_pushes(asked["jobs"]) if asked["pushed"] else by_batch(asked["jobs"])))
         return
     load = Workload(**asked)
     for prices in (STANDARD, EXPRESS):

@@ -44,7 +44,7 @@ def alarms_of(prefix: str, limits: Alarms, api_id: str) -> Iterator[AlarmSpec]:
     yield AlarmSpec(
         name="dead-letters",
         what="Jobs have become dead letters: their attempts ran out.",
-        metric=_increase(count(prefix, metrics.FAILED, "Maximum")),
+        metric=_increase(count(prefix, metrics.FAILED_SO_FAR, "Maximum")),
         threshold=limits.dead,
         # An increase is of two values, and CloudWatch reads no more of them than it is asked for with certainty.
         periods=2,

@@ -96,6 +96,24 @@ class Operations(Construct):
             ],
             [
                 _graph(
+                    "Jobs that came, completed and failed, by queue",
+                    [
+                        by_queue(prefix, metrics.ENQUEUED, "Sum"),
+                        by_queue(prefix, metrics.COMPLETED, "Sum"),
+                        by_queue(prefix, metrics.FAILED, "Sum"),
+                    ],
+                ),
+                _graph(
+                    "Wait for the first start, ms, p50 and p99, by queue",
+                    [by_queue(prefix, metrics.WAIT_MS, "p50"), by_queue(prefix, metrics.WAIT_MS, "p99")],
+                ),
+                _graph(
+                    "Invocations of consumers, and those for tickets that nobody had come for, by queue",
+                    [by_queue(prefix, metrics.WAKES, "Sum"), by_queue(prefix, metrics.WAKES_AGAIN, "Sum")],
+                ),
+            ],
+            [
+                _graph(
                     "Commits",
                     [count(prefix, metrics.COMMITS, "Sum"), count(prefix, metrics.CONFLICTS, "Sum")],
                 ),

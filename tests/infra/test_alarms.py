@@ -72,7 +72,7 @@ def test_alarms_look_at_metrics_that_the_functions_emit(name: str, environments:
         for each in metrics_of(alarm)
         if not each["Namespace"].startswith("AWS/")  # what AWS counts by itself
     ]
-    emitted = {each.name for each in metrics.METRICS}
+    emitted = {each.name for each in metrics.OF_DEPLOYMENT}
     assert {each["MetricName"] for each in seen} <= emitted
     assert {each["Namespace"] for each in seen} == {table.METRICS_NAMESPACE}
     assert all(each["Dimensions"] == [{"Name": metrics.SERVICE, "Value": f"osqueue-{name}"}] for each in seen)
@@ -102,7 +102,7 @@ def test_one_old_dead_letter_tells_nobody_and_a_new_one_does(prod: Any) -> None:
     assert not told(alarm, counted=0)  # as many as before
     assert told(alarm, counted=1)
     (metric,) = metrics_of(alarm)
-    assert metric["MetricName"] == metrics.FAILED.name  # which a redrive or a purge does not lower
+    assert metric["MetricName"] == metrics.FAILED_SO_FAR.name  # which a redrive or a purge does not lower
     # An increase takes two values, so two periods have to be read.
     assert (alarm["EvaluationPeriods"], alarm["DatapointsToAlarm"]) == (2, 1)
 
@@ -209,5 +209,6 @@ def test_the_dashboard_names_only_metrics_that_are_emitted(prod: Any, policies: 
     named = set(re.findall(rf'"{table.METRICS_NAMESPACE}","(\w+)","{metrics.SERVICE}"', board))
     assert searched
     assert named
-    assert searched | named <= {each.name for each in metrics.METRICS}
+    assert searched <= {each.name for each in metrics.OF_QUEUES}
+    assert named <= {each.name for each in metrics.OF_DEPLOYMENT}
     assert json.loads(board)["widgets"]

@@ -20,14 +20,17 @@ from infra.costs import (
     beyond_idle,
     bill,
     by_batch,
+    by_pushes,
     total,
     used,
 )
 from osqueue import Queue
+from osqueue.aws import consumer
 from osqueue.contract.functions import FUNCTIONS
 from osqueue.model.worker import WorkerEntry
 from osqueue.stores.memory import MemoryStore
 from osqueue.testing import Clock
+from osqueue.testing.consumers import InvocationContext, LocalWaker
 from osqueue.worker import registration
 from tests.support.places import ROOT
 
@@ -89,6 +92,37 @@ def test_the_requests_of_jobs_with_ids_whose_results_are_read_are_those_that_are
     put, get = of_work(Workload(jobs, 1, named=1.0, results=1.0, way="embedded"))
     assert count["put"] + count["list"] == pytest.approx(put, rel=TOLERANCE)
     assert count["get"] == get
+
+
+@pytest.mark.parametrize("batch", [1, 10])
+def test_the_requests_of_jobs_that_consumers_take_are_those_that_are_counted(batch: int) -> None:
+    times, clock, waker = 100, Clock(), LocalWaker()
+    store = MemoryStore(clock)
+    producer: Queue[Any] = Queue(store, "emails", waker=waker, machine=clock)
+    taking: Queue[Any] = Queue(store, "emails", waker=waker, machine=clock)
+    producer.configure(consumers={"mailer": {"target": "test:mailer", "batch": batch}})
+    handler = consumer(lambda job: 1)
+
+    def push() -> None:
+        clock.advance(10)
+        producer.enqueue_many([{"payload": PAYLOAD}] * batch)
+        (wake,) = waker.wakes
+        waker.wakes.clear()
+        clock.advance(0.1)
+        assert handler.work(taking, wake, InvocationContext(clock)).completed == batch
+        assert not waker.wakes
+
+    for _ in range(3):
+        push()  # so that all are warm
+    before = Counter(producer.requests) + Counter(taking.requests)
+    for _ in range(times):
+        push()
+    count = Counter(producer.requests) + Counter(taking.requests) - before
+    expected = Workload(times * batch, batch, way="embedded", pushed=True)
+    put, get = of_work(expected)
+    assert count["put"] + count["list"] == pytest.approx(put, rel=TOLERANCE)
+    assert count["get"] == pytest.approx(get, rel=TOLERANCE)
+    assert used(expected).pushes == times
 
 
 def test_an_empty_claim_costs_what_is_counted(queue: Queue[Any]) -> None:
@@ -236,10 +270,13 @@ def test_the_metrics_that_are_paid_for_are_those_that_are_emitted(deployed: Depl
     deployed.tick()
     _, lines = deployed.used(deployed.tick)
     assert len(emitted(lines)) == used(Workload(0)).metrics
-    counted = {"Commits", "Conflicts", "Combined", "CommitMs", "LeasesExpired"}
-    assert len(counted) * 2 == used(Workload(1)).metrics - used(Workload(0)).metrics
+    counted = {
+        *((name, 1) for name in ("Commits", "Conflicts", "Combined", "CommitMs", "LeasesExpired")),
+        *((name, 2) for name in ("Enqueued", "Completed", "Failed", "WaitMs")),
+    }
+    assert len(counted) == used(Workload(1)).metrics - used(Workload(0)).metrics
     _, lines = deployed.used(lambda: deployed.live(1))
-    assert {name for name, _ in emitted(lines)} <= counted
+    assert emitted(lines) <= counted
 
 
 @pytest.mark.parametrize(
@@ -333,6 +370,7 @@ def test_the_documentation_prints_what_the_calculator_says() -> None:
     watching = lines["Metrics"] + lines["Alarms"] + lines["Dashboard"]
     for sentence in (
         *by_batch(),
+        *by_pushes(),
         f"about **${idle:.2f} a month**",
         f"${watching:.2f} of it for metrics, alarms and the dashboard",
         f"${idle - watching:.2f} for the reaper",

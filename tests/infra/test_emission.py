@@ -108,7 +108,7 @@ def test_what_alarms_look_at_is_what_functions_print(
     assert rival(new, Context())["status"] == 503
     # And no event reaches the bus.
     (sink,) = enqueue.api.sinks
-    sink.inner._given = NoBus()
+    sink.inner._client = NoBus()
     assert enqueue(new, Context())["status"] == 200
     found = set(emitted(capsys.readouterr().out))
     assert watched(dev) - found == set()

@@ -356,26 +356,78 @@ def test_commits_are_counted_for_the_deployment_and_for_the_queue(
         path, body = (JOBS, {"payload": 1}) if name == "enqueue" else (CLAIMS, {})
         handlers[name](direct("POST", path, body), Context())
     blobs = [line for line in lines(capsys.readouterr().out) if "_aws" in line]
-    assert len(blobs) == 3
-    known = {each.name: each.unit for each in metrics.METRICS}
-    for blob in blobs:
+    assert ["queue" in blob for blob in blobs] == [False, True] * 3
+    tables = (
+        (["service"], {each.name: each.unit for each in metrics.OF_DEPLOYMENT}),
+        (["queue", "service"], {each.name: each.unit for each in metrics.OF_QUEUES}),
+    )
+    for blob, (dimensions, known) in zip(blobs, tables * 3, strict=True):
         (directive,) = blob["_aws"]["CloudWatchMetrics"]
         assert directive["Namespace"] == METRICS_NAMESPACE
-        assert directive["Dimensions"] == [["service"], ["service", "queue"]]
-        assert (blob["service"], blob["queue"]) == (service, "emails")
+        assert directive["Dimensions"] == [dimensions]
+        assert (blob["service"], blob.get("queue", "emails")) == (service, "emails")
         for each in directive["Metrics"]:
             assert known[each["Name"]] == each["Unit"]
-        assert blob["Commits"] == [1]
-        assert len(blob["CommitMs"]) == 1
-    assert "Conflicts" not in blobs[0]
-    assert blobs[2]["Conflicts"] == [1]  # this process had not seen the claim
+    committed = blobs[::2]
+    assert [(blob["Commits"], len(blob["CommitMs"])) for blob in committed] == [([1], 1)] * 3
+    assert "Conflicts" not in committed[0]
+    assert committed[2]["Conflicts"] == [1]  # this process had not seen the claim
+
+
+def test_what_becomes_of_jobs_is_counted_by_whoever_commits_it(
+    handlers: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, late = MACHINE.now_ms, 0
+    monkeypatch.setattr(type(MACHINE), "now_ms", lambda self: real() + late)
+
+    def counted(name: str, method: str, path: str, body: Any) -> tuple[dict[str, Any], Any]:
+        capsys.readouterr()
+        answer = handlers[name](direct(method, path, body), Context())
+        (blob,) = [line for line in lines(capsys.readouterr().out) if "_aws" in line and "queue" in line]
+        told = {each: blob.get(each) for each in ("Enqueued", "Completed", "Failed", "WaitMs")}
+        return {each: value for each, value in told.items() if value}, answer["body"]
+
+    three = {"jobs": [{"payload": 1, "max_attempts": 1}] * 3}
+    assert counted("enqueue", "POST", JOBS, three)[0] == {"Enqueued": [3]}
+    late = 4_000
+    told, claimed = counted("claim", "POST", CLAIMS, {"limit": 2})
+    assert told.keys() == {"WaitMs"}
+    assert len(told["WaitMs"]) == 2
+    assert all(4_000 <= each < 60_000 for each in told["WaitMs"])
+    ends = [{"job_id": each["job_id"], "token": each["token"]} for each in claimed["jobs"]]
+    ends = [ends[0] | {"result": 1}, ends[1] | {"error": "no"}]
+    told, _ = counted("complete", "POST", "/v1/queues/emails/completions", {"completions": ends})
+    assert told == {"Completed": [1], "Failed": [1]}
+
+
+def test_wakes_are_counted_with_those_that_lambda_does_not_accept(
+    handlers: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OSQUEUE_WAKES", "lambda")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", "http://127.0.0.1:9")  # nobody listens there
+    mailer = {"target": "arn:aws:lambda:eu-west-1:123456789012:function:mailer"}
+    handlers["queues"](direct("PATCH", "/v1/queues/emails", {"consumers": {"mailer": mailer}}), Context())
+    capsys.readouterr()
+    assert load("enqueue")(direct("POST", JOBS, {"payload": 1}), Context())["status"] == 200
+    (blob,) = [line for line in lines(capsys.readouterr().out) if "Wakes" in line]
+    assert (blob["Wakes"], blob["WakesFailed"], "WakesAgain" in blob) == ([1], [1], False)
+
+
+def test_of_many_waits_as_many_are_told_as_a_line_takes(
+    handlers: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    handlers["enqueue"](direct("POST", JOBS, {"jobs": [{"payload": 1}] * 250}), Context())
+    capsys.readouterr()
+    handlers["claim"](direct("POST", CLAIMS, {"limit": 250}), Context())
+    (blob,) = [line for line in lines(capsys.readouterr().out) if "WaitMs" in line]
+    assert len(blob["WaitMs"]) == 84  # every third
 
 
 def test_commits_of_a_queue_named_head_are_counted_once(
     handlers: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     handlers["enqueue"](direct("POST", "/v1/queues/head/jobs", {"payload": 1}), Context())
-    (blob,) = [line for line in lines(capsys.readouterr().out) if "_aws" in line]
+    (blob,) = [line for line in lines(capsys.readouterr().out) if "Commits" in line]
     assert (blob["Commits"], len(blob["CommitMs"])) == ([1], 1)
 
 
@@ -396,7 +448,7 @@ def test_ended_leases_are_counted_by_whoever_notices(
     real = MACHINE.now_ms
     monkeypatch.setattr(type(MACHINE), "now_ms", lambda self: real() + 5_000)
     handlers["reaper"](direct("POST", "/v1/queues/emails/reap"), Context())
-    (blob,) = [line for line in lines(capsys.readouterr().out) if "_aws" in line]
+    (blob,) = [line for line in lines(capsys.readouterr().out) if "LeasesExpired" in line]
     assert blob["LeasesExpired"] == [1]
 
 

@@ -78,35 +78,40 @@ class LambdaWaker:
         self._callers: dict[str | None, AwsCaller] = {}  # by region
         self._failing = False
 
-    def wake(self, queue: str, wakes: Sequence[Wake]) -> None:
-        """Invoke each, up to four at once, and wait until Lambda has accepted them. Raises nothing."""
-        left = deque(wakes)
+    def wake(self, queue: str, wakes: Sequence[Wake]) -> int:
+        """Invoke each, up to four at once, and wait until Lambda has answered. Raises nothing.
+
+        Answers how many it did not accept.
+        """
+        left, failures = deque(wakes), deque[str]()
         helpers = [
-            threading.Thread(target=self._fire_all, args=(queue, left), daemon=True)
+            threading.Thread(target=self._fire_all, args=(queue, left, failures), daemon=True)
             for _ in range(min(len(wakes), AT_ONCE_MAX) - 1)
         ]
         for helper in helpers:
             helper.start()
-        self._fire_all(queue, left)
-        for (
-            helper
-        ) in helpers:  # a function's process is frozen once it has answered, with whatever it was doing
+        self._fire_all(queue, left, failures)
+        # A function's process is frozen once it has answered, with whatever it was doing.
+        for helper in helpers:
             helper.join()
+        return len(failures)
 
-    def _fire_all(self, queue: str, left: deque[Wake]) -> None:
+    def _fire_all(self, queue: str, left: deque[Wake], failures: deque[str]) -> None:
         while True:
             try:
                 wake = left.popleft()
             except IndexError:
                 return
+            failure: str | None = None
             try:
                 self._fire(queue, wake)
             except OsqueueError as error:
-                self._count(error.message)
+                failure = error.message
             except Exception as error:  # noqa: BLE001 - a wake is a hint: whatever is wrong, the commit is done
-                self._count(type(error).__name__)
-            else:
-                self._count(None)
+                failure = type(error).__name__
+            if failure is not None:
+                failures.append(failure)
+            self._count(failure)
 
     def _fire(self, queue: str, wake: Wake) -> None:
         path = f"/2015-03-31/functions/{quote(wake.target, safe='')}/invocations"

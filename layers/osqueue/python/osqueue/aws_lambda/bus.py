@@ -25,7 +25,9 @@ class MeteredSink:
         except Exception as error:
             counts = current_counts()
             if counts is not None:
-                counts.add(metrics.LOST, error.failed if isinstance(error, Undelivered) else len(events))
+                counts.whole.add(
+                    metrics.LOST, error.failed if isinstance(error, Undelivered) else len(events)
+                )
             raise
 
 

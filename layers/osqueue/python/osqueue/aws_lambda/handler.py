@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ..aws_calls import waker_of_environment
+from ..aws_calls import WAKES_VARIABLE
 from ..clock import MACHINE, Machine
 from ..contract import functions, metrics, operations
 from ..contract.functions import DEADLINE_MARGIN_S
@@ -44,12 +44,18 @@ class Function:
         self.machine = machine
         self.meter = MeteredStore(open_store(address, machine).inner, machine)
         mine = [route for route in operations.ROUTES if route.function == name]
-        self.api = Api(self.meter, routes=mine, machine=machine, sinks=_sinks(), hearing=self.meter.hearing)
+        self.api = Api(
+            self.meter,
+            routes=mine,
+            machine=machine,
+            sinks=_sinks(),
+            hearing=self.meter.hearing,
+            waker=_waker(),
+        )
         self._log = RequestLog(machine)
         self._patience: TimedCaller[ApiResponse] = TimedCaller()
         # A cold start has more of a processor than the first request: what that will need is loaded now.
         self.api.load()
-        waker_of_environment()
         self._enqueues = operations.BY_NAME["enqueue"] in mine
         self._scheduled = functions.BY_NAME[name].schedule_minutes is not None
 
@@ -88,7 +94,7 @@ class Function:
         answer = self._patience.call(lambda: self.api.answer(asked), deadline_s + GRACE_S)
         response = answer or failure(_SILENT)
         if response.status >= FAULTS_OF_OURS:
-            counts.add(metrics.FAULTS, 1)
+            counts.whole.add(metrics.FAULTS, 1)
         self._log.request(response, self.machine.monotonic() - began, counts.requests)
         return response
 
@@ -98,6 +104,14 @@ _SILENT = Fault(
     message="the store gave no answer in time. What was asked for may have been done, or may still be.",
     retry_after=1.0,
 )
+
+
+def _waker() -> Any:
+    if not os.environ.get(WAKES_VARIABLE):
+        return None
+    from .wakes import metered_waker
+
+    return metered_waker()
 
 
 def _sinks() -> list[Any]:

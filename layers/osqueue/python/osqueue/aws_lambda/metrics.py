@@ -17,10 +17,11 @@ from ..clock import Machine
 from ..commit.writer import HEAD, OnHead
 from ..contract import metrics
 from ..contract.metrics import Metric
-from ..core.state import State
+from ..core.state import Counters, State
 from ..stores.base import Get, PutIfAbsent, PutIfMatch, Refused, Store, StoreReply, StoreRequest, Written
 from ..stores.counting import CountingStore, kind_of
 
+VALUES_MAX = 100  # of one metric in a line that CloudWatch reads; of more, evenly some
 HEAD_PARTS = 4  # in the key of a head
 
 
@@ -29,16 +30,22 @@ def _is_head(key: str) -> bool:
     return key.endswith(f"/{HEAD}") and key.count("/") == HEAD_PARTS - 1
 
 
-class QueueCounts:
-    """What was counted of one queue in one invocation."""
+class Tally:
+    """What was counted in one invocation: of one queue, or of the deployment."""
 
     def __init__(self) -> None:
-        self.commits = 0
-        self.conflicts = 0
-        self.combined = 0
-        self.expired = 0
-        self.commit_ms: list[float] = []
-        self.gauges: dict[Metric, float] = {}  # of the queue as it is
+        self.values: dict[Metric, float] = {}
+        self.series: dict[Metric, list[float]] = {}  # of which each value counts
+
+    def add(self, metric: Metric, count: float) -> None:
+        """Count something; nothing is told of what did not happen."""
+        if count:
+            self.values[metric] = self.values.get(metric, 0) + count
+
+    def measured(self, metric: Metric, *values: float) -> None:
+        """One more value each."""
+        if values:
+            self.series.setdefault(metric, []).extend(values)
 
 
 class InvocationCounts:
@@ -46,18 +53,14 @@ class InvocationCounts:
 
     def __init__(self) -> None:
         self.requests: dict[str, int] = {}  # to the store, by kind
-        self.queues: dict[str, QueueCounts] = {}
-        self.whole: dict[Metric, float] = {}  # of the deployment, whichever the queue
+        self.whole = Tally()
+        self.queues: dict[str, Tally] = {}
         self.began: dict[str, float] = {}  # by head: when the commit under way first looked at it
         self.own: set[str] = set()  # versions of heads written here, and not yet heard of
 
-    def of(self, queue: str) -> QueueCounts:
+    def of(self, queue: str) -> Tally:
         """Those of a queue."""
-        return self.queues.setdefault(queue, QueueCounts())
-
-    def add(self, metric: Metric, count: int) -> None:
-        """Count something of the whole deployment."""
-        self.whole[metric] = self.whole.get(metric, 0) + count
+        return self.queues.setdefault(queue, Tally())
 
 
 # A process may serve several requests at once, each in a context of its own; threads that work for one are given it.
@@ -108,15 +111,15 @@ class MeteredStore(CountingStore):
         return reply
 
     def _committed(self, counts: InvocationCounts, key: str, began: float, reply: StoreReply) -> None:
-        queue, ms = counts.of(key.split("/")[1]), (self._machine.monotonic() - began) * 1000
+        ms = (self._machine.monotonic() - began) * 1000
         with self._guard:
             if isinstance(reply, Written):
-                queue.commits += 1
-                queue.commit_ms.append(ms)
+                counts.whole.add(metrics.COMMITS, 1)
+                counts.whole.measured(metrics.COMMIT_MS, ms)
                 counts.own.add(reply.version)
                 counts.began.pop(key, None)
             elif isinstance(reply, Refused):
-                queue.conflicts += 1
+                counts.whole.add(metrics.CONFLICTS, 1)
 
     def hearing(self, queue: str, tell: OnHead) -> OnHead:
         """Listens to the heads of one shard on their way to ``emit_metrics``."""
@@ -127,43 +130,52 @@ class MeteredStore(CountingStore):
             counts = current_counts()
             if counts is not None and version in counts.own:
                 counts.own.discard(version)
-                mine = counts.of(queue)
-                mine.combined += max(0, state.load - 1)
-                if before is not None and before.epoch == state.epoch:
-                    mine.expired += state.counters.stalled - before.counters.stalled
+                _look(counts.whole, counts.of(queue), before, state)
             before = state
             tell(state, version)
 
         return heard
 
 
+def _look(whole: Tally, mine: Tally, before: State | None, state: State) -> None:
+    """Count what a commit did: how its head differs from the one it was made of."""
+    whole.add(metrics.COMBINED, max(0, state.load - 1))
+    if state.seq == 1:
+        was, leases = Counters(), {}
+    elif before is not None and (before.epoch, before.seq + 1) == (state.epoch, state.seq):
+        was, leases = before.counters, before.leases
+    else:
+        return
+    now = state.counters
+    whole.add(metrics.EXPIRED, now.stalled - was.stalled)
+    mine.add(metrics.ENQUEUED, now.enqueued - was.enqueued)
+    mine.add(metrics.COMPLETED, now.completed - was.completed)
+    mine.add(metrics.FAILED, now.failed - was.failed)
+    if now.claimed > was.claimed:
+        new = [each.job for key, each in state.leases.items() if key not in leases and each.job.run == 1]
+        mine.measured(
+            metrics.WAIT_MS, *(max(0, state.now_ms - max(job.enqueued_ms, job.due_ms)) for job in new)
+        )
+
+
 # ── Emission ─────────────────────────────────────────────────────────────────
 def emit_metrics(counts: InvocationCounts) -> None:
-    """Print what was counted, one line for each queue and one for all; nothing where nothing was."""
-    for queue, tally in tuple(
-        counts.queues.items()
-    ):  # a call that nobody waits for any more may go on counting
-        if not (values := _values(tally)):  # a commit that nobody answered
-            continue
-        emitter = EphemeralMetrics()
-        for metric, value in values:
-            emitter.add_metric(metric.name, metric.unit, value)
-        emitter.add_dimensions(service=emitter.service or "osqueue", queue=queue)
-        emitter.flush_metrics()
-    if counts.whole:
-        emitter = EphemeralMetrics()
-        for metric, value in tuple(counts.whole.items()):
-            emitter.add_metric(metric.name, metric.unit, value)
-        emitter.flush_metrics()
+    """Print what was counted, one line for the deployment and one for each queue; nothing where nothing was."""
+    _print(counts.whole)
+    # A call that nobody waits for any more may go on counting.
+    for queue, tally in tuple(counts.queues.items()):
+        _print(tally, queue)
 
 
-def _values(tally: QueueCounts) -> list[tuple[Metric, float]]:
-    counted: list[tuple[Metric, float]] = [
-        (metrics.COMMITS, tally.commits),
-        (metrics.CONFLICTS, tally.conflicts),
-        (metrics.COMBINED, tally.combined),
-        (metrics.EXPIRED, tally.expired),
-    ]
-    found = [(metric, value) for metric, value in counted if value]
-    found += [(metrics.COMMIT_MS, round(ms, 1)) for ms in tally.commit_ms[:100]]
-    return [*found, *tally.gauges.items()]
+def _print(tally: Tally, queue: str = "") -> None:
+    if not (tally.values or tally.series):  # a commit that nobody answered
+        return
+    emitter = EphemeralMetrics()
+    for metric, value in tuple(tally.values.items()):
+        emitter.add_metric(metric.name, metric.unit, value)
+    for metric, series in tuple(tally.series.items()):
+        for value in series[:: 1 + (len(series) - 1) // VALUES_MAX]:
+            emitter.add_metric(metric.name, metric.unit, round(value, 1))
+    if queue:
+        emitter.add_dimension(metrics.QUEUE, queue)
+    emitter.flush_metrics()

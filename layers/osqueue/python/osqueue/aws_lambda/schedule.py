@@ -44,9 +44,10 @@ def reap_all(api: Api, counts: InvocationCounts, log: RequestLog, left_s: float)
         done += 1
     if done < len(names):
         log.late(len(names) - done)
-    counts.whole[metrics.PASSES] = int(not troubles and done == len(names))
+    whole = counts.whole.values
+    whole[metrics.PASSES] = int(not troubles and done == len(names))
     if names and len(failed) == len(names):  # a sum that leaves one out would drop, and rise again
-        counts.whole[metrics.FAILED] = sum(failed)
+        whole[metrics.FAILED_SO_FAR] = sum(failed)
     return {"queues": done, "troubles": troubles, "left": len(names) - done}
 
 
@@ -87,10 +88,12 @@ def _measure(api: Api, counts: InvocationCounts, name: str) -> int:
     """Count how a queue stands; answers how many of its jobs have failed for good so far."""
     queue = api.queue(name)
     stats = _run(api, queue, queue.steering.stats(), MEASURE_S)
-    gauges = counts.of(name).gauges
+    gauges = counts.of(name).values
     gauges[metrics.DEPTH] = stats["queued"]
     if not stats["paused"]:  # jobs that nobody may claim wait for somebody who knows it
-        gauges[metrics.OLDEST] = stats["oldest_seconds"] or 0.0
+        whole, oldest = counts.whole.values, stats["oldest_seconds"] or 0.0
+        gauges[metrics.OLDEST] = oldest
+        whole[metrics.OLDEST] = max(oldest, whole.get(metrics.OLDEST, 0.0))
     gauges[metrics.DEAD] = stats["failed"]
     return int(stats["counters"]["failed"])
 

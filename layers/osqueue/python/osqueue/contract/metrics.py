@@ -1,7 +1,8 @@
 """What the functions count: the one table of CloudWatch metrics, for those who emit them and for alarms.
 
-Each is emitted under ``functions.METRICS_NAMESPACE`` with two sets of dimensions: ``service`` alone, which alarms look
-at, and ``service`` with ``queue``, for the dashboard. A service is one deployment.
+Each is emitted under ``functions.METRICS_NAMESPACE``. A metric of the deployment has the dimension ``service``, one of
+its queues ``service`` and ``queue``. A service is one deployment. CloudWatch asks $0.30 a month for each metric with
+its dimensions, so what nobody looks at queue by queue is told of the deployment alone.
 """
 
 from __future__ import annotations
@@ -27,19 +28,37 @@ COMBINED = Metric("Combined", "Count", "requests of other callers that a commit 
 COMMIT_MS = Metric("CommitMs", "Milliseconds", "from the first read to the committed head")
 EXPIRED = Metric("LeasesExpired", "Count", "leases that ran out")
 
-# Of queues, by the reaper, once in each pass.
+# Of jobs, by every function that commits: what its commits did, whoever asked for it. What workers commit that talk to
+# the bucket themselves is not among it.
+ENQUEUED = Metric("Enqueued", "Count", "jobs that came")
+COMPLETED = Metric("Completed", "Count", "jobs that completed")
+FAILED = Metric("Failed", "Count", "jobs that failed for good")
+WAIT_MS = Metric("WaitMs", "Milliseconds", "from when a job could start to its first start")
+
+# Of consumers, by every function that commits.
+WAKES = Metric("Wakes", "Count", "invocations of consumers")
+WAKES_AGAIN = Metric("WakesAgain", "Count", "of these, those for a ticket that nobody had come for")
+WAKES_FAILED = Metric("WakesFailed", "Count", "of these, those that Lambda did not accept")
+
+# By the reaper, once in each pass.
 DEPTH = Metric("Depth", "Count", "jobs that wait to be claimed")
 OLDEST = Metric("OldestAge", "Seconds", "how long the oldest of them has waited; of a paused queue nothing")
 DEAD = Metric("DeadLetters", "Count", "dead letters that there are")
+PASSES = Metric("ReaperPasses", "Count", "passes over all queues that ended without trouble")
+FAILED_SO_FAR = Metric(
+    "FailedSoFar", "Count", "jobs that have failed for good so far; after a pass that saw every queue"
+)
 
-# Of the deployment; with ``service`` alone.
+# By every function.
 FAULTS = Metric("Faults", "Count", "requests that were answered with 500 or 503")
 LOST = Metric("EventsLost", "Count", "events that did not reach the bus")
-PASSES = Metric("ReaperPasses", "Count", "passes over all queues that ended without trouble")
-FAILED = Metric("Failed", "Count", "jobs that have failed for good so far; after a pass that saw every queue")
 
-METRICS: tuple[Metric, ...] = (
+OF_DEPLOYMENT: tuple[Metric, ...] = (
     *(COMMITS, CONFLICTS, COMBINED, COMMIT_MS, EXPIRED),
+    *(OLDEST, PASSES, FAILED_SO_FAR, FAULTS, LOST),
+)
+OF_QUEUES: tuple[Metric, ...] = (
+    *(ENQUEUED, COMPLETED, FAILED, WAIT_MS),
+    *(WAKES, WAKES_AGAIN, WAKES_FAILED),
     *(DEPTH, OLDEST, DEAD),
-    *(FAULTS, LOST, PASSES, FAILED),
 )

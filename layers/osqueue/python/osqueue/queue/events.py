@@ -57,7 +57,7 @@ class EventCallback(NamedTuple):
 class Waker(Protocol):
     """Invokes the consumers that commits wake."""
 
-    def wake(self, queue: str, wakes: Sequence[Wake]) -> None:
+    def wake(self, queue: str, wakes: Sequence[Wake]) -> object:
         """Invoke each once, and soon: callers wait for it. A wake is a hint, so what fails is not tried again."""
         ...
 

@@ -37,6 +37,7 @@ from .request import RequestContext, in_time
 
 if TYPE_CHECKING:
     from ..events import Sink
+    from ..queue.events import Waker
 
 QUEUES_MAX = 256  # kept warm
 RETRY_AFTER_S = 1.0  # where an error that passes does not say
@@ -78,7 +79,8 @@ class ApiBase(Generic[Q]):
     """What ``Api`` and ``AsyncApi`` share: everything but how a flow is run.
 
     ``store`` is a store or its address, ``routes`` which requests it answers, ``sinks`` receive every transition
-    it commits, ``hearing`` every head that it reads or writes.
+    it commits, ``hearing`` every head that it reads or writes. ``waker`` invokes the consumers that it wakes; without
+    one the environment says what does.
     """
 
     _queue_class: type[Q]
@@ -91,12 +93,14 @@ class ApiBase(Generic[Q]):
         machine: Machine = MACHINE,
         sinks: Iterable[Sink] = (),
         hearing: HeadListener | None = None,
+        waker: Waker | None = None,
     ) -> None:
         opened = open_store(store, machine) if isinstance(store, str) else store
         self.store = opened if isinstance(opened, CountingStore) else CountingStore(opened)
         self.machine = machine
         self.sinks = tuple(sinks)
         self._hearing = hearing
+        self._waker = waker
         self.routes = tuple(routes)
         self._patterns = [(route, pattern(route)) for route in self.routes]
         self._queues: OrderedDict[str, Q] = OrderedDict()
@@ -113,7 +117,12 @@ class ApiBase(Generic[Q]):
             found = self._queues.get(name)
             if found is None:
                 found = self._queue_class(
-                    self.store, name, self._hearing, machine=self.machine, sinks=self.sinks
+                    self.store,
+                    name,
+                    self._hearing,
+                    machine=self.machine,
+                    sinks=self.sinks,
+                    waker=self._waker,
                 )
                 self._queues[name] = found
                 if len(self._queues) > QUEUES_MAX:
