@@ -22,6 +22,7 @@ class Names:
 
     def __init__(self, scope: Construct, name: str) -> None:
         self._stack = Stack.of(scope)
+        self.name = name
         self.prefix = prefix_of(name)
         # A bucket name of the account's own namespace: nobody else can take it, before or after us.
         self.bucket = f"{self.prefix}-{self._stack.account}-{self._stack.region}-an"
@@ -43,6 +44,16 @@ class Names:
             service="lambda",
             resource="function",
             resource_name=self.function(function),
+            arn_format=ArnFormat.COLON_RESOURCE_NAME,
+        )
+
+    @property
+    def functions_arn(self) -> str:
+        """Functions of this account and region, whatever they are called."""
+        return self._stack.format_arn(
+            service="lambda",
+            resource="function",
+            resource_name="*",
             arn_format=ArnFormat.COLON_RESOURCE_NAME,
         )
 

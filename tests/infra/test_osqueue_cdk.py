@@ -37,6 +37,7 @@ PUBLIC = {
     "Bus": "(scope, construct_id, *, name, settings)",
     "Cors": "(*, origins, max_age_s=)",
     "DeployedQueue": "(deployment, name)",
+    "DeployedQueue.add_consumer": "(name, function, *, batch=, max_concurrency=, window=, kinds=, lease=, layer=)",
     "DeployedQueue.grant_enqueue": "(grantee, via=)",
     "DeployedQueue.grant_operate": "(grantee, via=)",
     "DeployedQueue.grant_read": "(grantee, via=)",
@@ -46,6 +47,8 @@ PUBLIC = {
     "Deployment.api_id": "attribute",
     "Deployment.endpoint": "attribute",
     "Deployment.event_bus": "attribute",
+    "Deployment.grant_wake": "(grantee)",
+    "Deployment.layer": "attribute",
     "Deployment.queue": "(name)",
     "Deployment.takes_tokens": "attribute",
     "Domain": "(*, name, certificate, zone=)",
@@ -364,7 +367,8 @@ def test_by_its_name_a_deployment_is_found_without_an_export(in_one_stack: Any, 
 
 def test_what_is_looked_up_by_name_is_what_a_deployment_leaves_there(whole: Any) -> None:
     left = {each["Name"]: each["Value"] for each in whole.resources("AWS::SSM::Parameter").values()}
-    assert {*left} == {"/osqueue-prod/api-id", "/osqueue-prod/endpoint"}
+    # For the layer: test_consumers.py.
+    assert {*left} == {"/osqueue-prod/api-id", "/osqueue-prod/endpoint", "/osqueue-prod/layer"}
     (api,) = whole.resources("AWS::ApiGatewayV2::Api")
     assert left["/osqueue-prod/api-id"] == {"Ref": api}
     assert left["/osqueue-prod/endpoint"] == {"Fn::GetAtt": [api, "ApiEndpoint"]}
