@@ -15,6 +15,7 @@ from osqueue.model.consumer import Consumer
 from osqueue.server.app import Api
 from osqueue.stores.memory import MemoryStore
 from tests.support.aws_server import aws_stand_in
+from tests.support.functions_at_work import Context, environment, load
 
 ADDRESS = (
     "https://cloudformation-custom-resource-response-euwest1.s3.eu-west-1.amazonaws.com/a?X-Amz-Signature=1"
@@ -130,6 +131,24 @@ def test_an_answer_goes_to_aws_and_nowhere_else() -> None:
     with pytest.raises(Rejected, match="none of CloudFormation's"):
         stack.asks("Look")
     assert stack.queue.stats()["commits"] == 0
+
+
+def test_the_function_that_configures_queues_knows_such_events_and_no_other_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in environment("memory://").items():
+        monkeypatch.setenv(name, value)
+    event = {
+        "RequestType": "Create",
+        "ResponseURL": "http://127.0.0.1/",
+        "StackId": "mail",
+        "RequestId": "7",
+        "LogicalResourceId": "Mailer",
+        "ResourceProperties": {},
+    }
+    with pytest.raises(Rejected, match="an answer goes to AWS"):
+        load("queues")(event, Context())
+    assert load("jobs")(event, Context())["status"] == 400
 
 
 def test_an_answer_that_nobody_takes_is_an_error_so_that_lambda_repeats_the_event() -> None:
