@@ -83,7 +83,7 @@ ACCESS_LOG_BYTES = 600  # the gateway's line
 PASS_METRICS = 3  # by the reaper: jobs that wait, their age, dead letters
 TICK_METRICS = 2  # by the reaper, of the deployment alone
 COMMIT_METRICS = 5  # by functions that commit, where anybody calls
-ALARM_METRICS = 39  # that alarms look at, each as often as one does
+ALARM_METRICS = 41  # that alarms look at, each as often as one does
 PIPELINE_ALARM_METRICS = 7  # and those about the pipeline
 
 # A run of the Spark pipeline every hour. What a run takes is an assumption: the driver and one executor, minutes.

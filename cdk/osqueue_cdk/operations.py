@@ -109,6 +109,17 @@ class Operations(Construct):
                 ),
             ],
             [
+                _graph("Consumers at work, by queue", [by_queue(prefix, metrics.CONSUMERS, "Maximum")]),
+                _graph(
+                    "At work, % of what a consumer may, by queue",
+                    [by_queue(prefix, metrics.CONSUMERS_BUSY, "Maximum")],
+                ),
+                _graph(
+                    "Invoked again, and not come, by queue",
+                    [by_queue(prefix, metrics.WAKE_TRIES, "Maximum")],
+                ),
+            ],
+            [
                 _graph("Invocations", [of_function(prefix, each, "Invocations") for each in names]),
                 _graph(
                     "Errors, and requests answered with 500 or 503",

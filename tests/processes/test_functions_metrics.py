@@ -47,6 +47,16 @@ def die(queue: Queue[Any]) -> None:
     lease.fail("no", retry=False)
 
 
+def test_consumers_at_work_are_counted_where_a_queue_has_some(address: str, passed: Any) -> None:
+    emails, letters = (Queue.connect(address, name) for name in ("emails", "letters"))
+    letters.enqueue(1)
+    emails.configure(consumers={"mailer": {"target": "arn:mailer", "max_concurrency": 4}})
+    emails.enqueue(1)
+    found = passed()
+    assert [found["emails"][each] for each in ("Consumers", "ConsumersBusy", "WakeTries")] == [[0], [0], [0]]
+    assert "Consumers" not in found["letters"]
+
+
 def test_jobs_that_failed_are_counted_over_all_queues_for_good(address: str, passed: Any) -> None:
     """Also those of workers on the bucket. A redrive or a purge takes none back, so an increase is a new one."""
     emails, letters = (Queue.connect(address, name) for name in ("emails", "letters"))

@@ -92,6 +92,11 @@ def _measure(api: Api, counts: InvocationCounts, name: str) -> int:
     if not stats["paused"]:  # jobs that nobody may claim wait for somebody who knows it
         gauges[metrics.OLDEST] = stats["oldest_seconds"] or 0.0
     gauges[metrics.DEAD] = stats["failed"]
+    if stats["settings"]["consumers"]:
+        uses = _run(api, queue, queue.steering.flow(), MEASURE_S).consumers.values()
+        gauges[metrics.CONSUMERS] = sum(each.held for each in uses)
+        gauges[metrics.CONSUMERS_BUSY] = max(100 * each.held / each.most for each in uses)
+        gauges[metrics.WAKE_TRIES] = max(each.tries for each in uses)
     return int(stats["counters"]["failed"])
 
 

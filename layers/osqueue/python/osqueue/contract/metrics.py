@@ -32,6 +32,13 @@ DEPTH = Metric("Depth", "Count", "jobs that wait to be claimed")
 OLDEST = Metric("OldestAge", "Seconds", "how long the oldest of them has waited; of a paused queue nothing")
 DEAD = Metric("DeadLetters", "Count", "dead letters that there are")
 
+# Of queues with push consumers, by the reaper, too.
+CONSUMERS = Metric("Consumers", "Count", "invocations of consumers at work")
+CONSUMERS_BUSY = Metric("ConsumersBusy", "Percent", "of the invocations that a consumer may have, at work")
+WAKE_TRIES = Metric(
+    "WakeTries", "Count", "how often a consumer was invoked again that has not come; the most of them"
+)
+
 # Of the deployment; with ``service`` alone.
 FAULTS = Metric("Faults", "Count", "requests that were answered with 500 or 503")
 LOST = Metric("EventsLost", "Count", "events that did not reach the bus")
@@ -40,6 +47,6 @@ FAILED = Metric("Failed", "Count", "jobs that have failed for good so far; after
 
 METRICS: tuple[Metric, ...] = (
     *(COMMITS, CONFLICTS, COMBINED, COMMIT_MS, EXPIRED),
-    *(DEPTH, OLDEST, DEAD),
+    *(DEPTH, OLDEST, DEAD, CONSUMERS, CONSUMERS_BUSY, WAKE_TRIES),
     *(FAULTS, LOST, PASSES, FAILED),
 )
