@@ -22,6 +22,7 @@ from osqueue_cdk import (
     Operations,
     ReaperSchedule,
     Storage,
+    VpcEndpoints,
 )
 from osqueue_cdk.functions import named_functions
 
@@ -68,6 +69,8 @@ def add_stacks(app: App, config: Config, layer: Path, jobs: Path | None) -> None
     _tell_addresses(api, HttpApi(api, ONLY, name=name, settings=config, functions=named_functions(api, name)))
     schedule = stack("schedule", "the schedule of the reaper", functions)
     ReaperSchedule(schedule, ONLY, name=name, functions=named_functions(schedule, name))
+    if config.endpoints is not None:
+        VpcEndpoints(stack("endpoints", "ways from a VPC"), ONLY, settings=config)
     watched = [api]
     if jobs is not None:
         watched.append(PipelineStack(app, config, place, jobs))

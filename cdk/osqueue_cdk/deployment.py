@@ -14,6 +14,7 @@ from constructs import Construct
 from .api import API_ID, ENDPOINT, HttpApi
 from .assets import Assets, packaged
 from .bus import Bus
+from .endpoints import VpcEndpoints
 from .functions import LAYER, Functions
 from .grants import DeployedQueue, Via
 from .names import Names
@@ -115,6 +116,8 @@ class Osqueue(Deployment):
         self.api = HttpApi(self, "HttpApi", name=name, settings=settings, functions=self.functions)
         self.api_id, self.endpoint = self.api.api.ref, self.api.endpoint
         ReaperSchedule(self, "ReaperSchedule", name=name, functions=self.functions)
+        if settings.endpoints is not None:
+            VpcEndpoints(self, "VpcEndpoints", settings=settings)
         self.operations = Operations(self, "Operations", name=name, settings=settings, api_id=self.api_id)
 
     @staticmethod

@@ -16,7 +16,7 @@ from osqueue.contract import functions as table
 from osqueue.contract.functions import FUNCTIONS, FunctionSpec
 
 from .access import ACCESS, WHY
-from .acknowledged import wildcard_because
+from .acknowledged import because, wildcard_because
 from .assets import Assets
 from .buckets import use_of_key
 from .logs import log_group
@@ -80,6 +80,7 @@ class Functions(Construct):
             environment=self._environment(),
             role=self._role(function, name, group),
             log_group=group,
+            tracing=lambda_.Tracing.ACTIVE if self._settings.tracing else lambda_.Tracing.DISABLED,
             reserved_concurrent_executions=self._settings.concurrency.get(function.name),
             # What callers invoke without waiting for an answer Lambda repeats by itself, twice. A repeated enqueue is
             # the same job: by the keys that its client drew, else by those that are made of the invocation.
@@ -123,6 +124,10 @@ class Functions(Construct):
             role.add_to_policy(use_of_key(self._settings.kms_key))
         if self._settings.events:
             role.add_to_policy(_allow("Tell", ["events:PutEvents"], [self._names.bus_arn]))
+        if self._settings.tracing:  # the function itself adds what lets it tell X-Ray
+            because(
+                role, "AwsSolutions-IAM5[Resource::*]", "Traces have no resources that a policy could name."
+            )
         if function.writes:
             role.add_to_policy(leave_to_wake(self._names))
             wildcard_because(role, self._names.functions_arn, WHY_ANY_FUNCTION)

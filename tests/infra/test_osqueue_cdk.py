@@ -52,6 +52,7 @@ PUBLIC = {
     "Deployment.queue": "(name)",
     "Deployment.takes_tokens": "attribute",
     "Domain": "(*, name, certificate, zone=)",
+    "Endpoints": "(*, vpc, route_tables=, subnets=, security_groups=)",
     "Functions": "(scope, construct_id, *, name, settings, assets)",
     "Jwt": "(*, issuer, audience)",
     "Misconfigured": "(args, kwargs)",
@@ -60,9 +61,11 @@ PUBLIC = {
     "Osqueue.from_name": "(scope, construct_id, name, *, kms_key=)",
     "RequestLimit": "(*, rate=, burst=)",
     "ReaperSchedule": "(scope, construct_id, *, name, functions)",
-    "DeploymentSettings": "(*, jwt=, cors=, domain=, kms_key=, throttle=, concurrency=, log_level=, log_days=, events=,"
-    " events_archive_days=, archive=, alarms=, queues_removable=, protected=)",
+    "DeploymentSettings": "(*, jwt=, cors=, domain=, endpoints=, kms_key=, logs_kms_key=, topic_kms_key=, throttle=,"
+    " concurrency=, log_level=, log_days=, tracing=, events=, events_archive_days=, archive=, alarms=,"
+    " queues_removable=, bucket_stays=, protected=)",
     "Storage": "(scope, construct_id, *, name, settings)",
+    "VpcEndpoints": "(scope, construct_id, *, settings)",
 }
 
 

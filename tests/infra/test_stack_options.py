@@ -73,7 +73,7 @@ def test_its_zone_gets_the_record(synthesise: Any, lint: Callable[..., list[str]
 
 
 # ── A key of one's own ───────────────────────────────────────────────────────
-KEY = "arn:aws:kms:eu-west-1:123456789012:key/ab12-cd34"
+KEY = "arn:aws:kms:eu-west-1:123456789012:key/11111111-2222-3333-4444-555555555555"
 
 
 def test_without_a_key_no_role_may_use_one(staging: Any) -> None:
@@ -117,3 +117,76 @@ def test_heads_may_be_deleted_only_where_queues_may_be_removed(synthesise: Any, 
     denied = {each["Sid"]: each["Action"] for each in policy["PolicyDocument"]["Statement"] if "Sid" in each}
     assert ("HeadsAreNeverDeleted" in denied) is not removable
     assert "HeadsChangeByCompareAndSwapOnly" in denied
+
+
+# ── Keys for logs and for the topic ──────────────────────────────────────────
+def groups_of(made: Any) -> list[dict[str, Any]]:
+    return [
+        each for stack in made.templates for each in made.resources(stack, "AWS::Logs::LogGroup").values()
+    ]
+
+
+def test_logs_are_encrypted_with_the_key_that_is_given(synthesise: Any, staging: Any) -> None:
+    made = synthesise("x", {"x": {"logs_kms_key": KEY, "pipeline": {}}})
+    assert {each.get("KmsKeyId") for each in groups_of(made)} == {KEY}
+    assert {each.get("KmsKeyId") for each in groups_of(staging)} == {None}
+
+
+def test_the_topic_is_encrypted_with_the_key_that_is_given(synthesise: Any, staging: Any) -> None:
+    made = synthesise("x", {"x": {"topic_kms_key": KEY}})
+    assert made.only("operations", "AWS::SNS::Topic")["KmsMasterKeyId"] == KEY
+    assert "KmsMasterKeyId" not in staging.only("operations", "AWS::SNS::Topic")
+
+
+# ── Traces ───────────────────────────────────────────────────────────────────
+def test_functions_are_traced_where_it_is_asked_for(synthesise: Any, prod: Any) -> None:
+    made = synthesise("x", {"x": {"tracing": True}})
+    for each in made.resources("functions", "AWS::Lambda::Function").values():
+        assert each["TracingConfig"] == {"Mode": "Active"}
+    actions = json.dumps(list(made.resources("functions", "AWS::IAM::Policy").values()))
+    assert actions.count("xray:PutTraceSegments") == len(FUNCTIONS)
+    assert "xray" not in json.dumps(prod.templates)
+    assert "TracingConfig" not in json.dumps(prod.templates)
+
+
+# ── The end of a bucket ──────────────────────────────────────────────────────
+def test_the_bucket_goes_with_its_stack_where_it_is_asked_for(synthesise: Any, prod: Any) -> None:
+    made = synthesise("x", {"x": {"bucket_stays": False, "queues_removable": True}})
+    for environment, policy in ((made, "Delete"), (prod, "Retain")):
+        (bucket,) = [
+            each
+            for each in environment.templates["storage"]["Resources"].values()
+            if each["Type"] == "AWS::S3::Bucket"
+        ]
+        assert (bucket["DeletionPolicy"], bucket["UpdateReplacePolicy"]) == (policy, policy)
+
+
+# ── From a VPC ───────────────────────────────────────────────────────────────
+def test_a_vpc_gets_the_ways_that_are_asked_for(
+    synthesise: Any, policies: Any, lint: Callable[..., list[str]]
+) -> None:
+    given = {
+        "vpc": "vpc-0123456789abcdef0",
+        "route_tables": ["rtb-0123456789abcdef0"],
+        "subnets": ["subnet-0123456789abcdef0"],
+        "security_groups": ["sg-0123456789abcdef0"],
+    }
+    made = synthesise("x", {"x": {"endpoints": given}})
+    found = {
+        policies.plain(each["ServiceName"]): each
+        for each in made.resources("endpoints", "AWS::EC2::VPCEndpoint").values()
+    }
+    begin = "com.amazonaws.<AWS::Region>"
+    assert {*found} == {f"{begin}.s3", f"{begin}.lambda"}
+    bucket, functions = found[f"{begin}.s3"], found[f"{begin}.lambda"]
+    assert {each["VpcId"] for each in found.values()} == {given["vpc"]}
+    assert bucket["RouteTableIds"] == given["route_tables"]
+    assert "VpcEndpointType" not in bucket  # a gateway
+    assert (functions["VpcEndpointType"], functions["PrivateDnsEnabled"]) == ("Interface", True)
+    assert functions["SubnetIds"] == given["subnets"]
+    assert functions["SecurityGroupIds"] == given["security_groups"]
+    assert lint([made.folder / "osqueue-x-endpoints.template.json"]) == []
+
+
+def test_there_are_no_endpoints_unless_they_are_asked_for(prod: Any) -> None:
+    assert "VPCEndpoint" not in json.dumps(prod.templates)
