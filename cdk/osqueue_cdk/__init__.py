@@ -24,6 +24,7 @@ from .schedule import ReaperSchedule
 from .settings import (
     Alarms,
     ArchiveTiering,
+    Canary,
     Cors,
     DeploymentSettings,
     Domain,
@@ -40,6 +41,7 @@ __all__ = (
     "ArchiveTiering",
     "Assets",
     "Bus",
+    "Canary",
     "Cors",
     "DeployedQueue",
     "Deployment",

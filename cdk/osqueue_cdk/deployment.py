@@ -113,9 +113,9 @@ class Osqueue(Deployment):
             bus = Bus(self, "Bus", name=name, settings=settings)
             made.node.add_dependency(bus)
             self.event_bus = bus.bus
-        self.api = HttpApi(self, "HttpApi", name=name, settings=settings, functions=self.functions)
+        self.api = HttpApi(self, "HttpApi", name=name, settings=settings, functions=made.targets)
         self.api_id, self.endpoint = self.api.api.ref, self.api.endpoint
-        ReaperSchedule(self, "ReaperSchedule", name=name, functions=self.functions)
+        ReaperSchedule(self, "ReaperSchedule", name=name, functions=made.targets)
         if settings.endpoints is not None:
             VpcEndpoints(self, "VpcEndpoints", settings=settings)
         self.operations = Operations(self, "Operations", name=name, settings=settings, api_id=self.api_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
@@ -19,8 +19,9 @@ from .access import ACCESS, WHY
 from .acknowledged import because, wildcard_because
 from .assets import Assets
 from .buckets import use_of_key
+from .canary import Canaries
 from .logs import log_group
-from .names import Names
+from .names import ALIAS, Names
 from .rights import WHY_ANY_FUNCTION, leave_to_wake
 from .settings import DeploymentSettings
 
@@ -58,6 +59,17 @@ class Functions(Construct):
             description=f"osqueue {name}: for stacks whose functions consume its queues",
         )
         self.functions = {each.name: self._function(each) for each in FUNCTIONS}
+        # What the gateway and the schedule invoke.
+        self.targets: Mapping[str, lambda_.IFunction] = self.functions
+        if settings.canary is not None:
+            self.targets = Canaries(
+                self,
+                "Canaries",
+                names=self._names,
+                functions=self.functions,
+                canary=settings.canary,
+                layer=assets.layer,
+            ).aliases
 
     def _function(self, function: FunctionSpec) -> lambda_.Function:
         title = function.name.capitalize()
@@ -134,12 +146,13 @@ class Functions(Construct):
         return role
 
 
-def named_functions(scope: Construct, name: str) -> dict[str, lambda_.IFunction]:
-    """The functions of a deployment that another stack holds."""
+def named_targets(scope: Construct, name: str, settings: DeploymentSettings) -> dict[str, lambda_.IFunction]:
+    """What the gateway and the schedule invoke of a deployment whose functions are in another stack."""
     names = Names(scope, name)
+    alias = "" if settings.canary is None else f":{ALIAS}"
     return {
-        each.name: lambda_.Function.from_function_name(
-            scope, f"{each.name.capitalize()}ByName", names.function(each.name)
+        each.name: lambda_.Function.from_function_arn(
+            scope, f"{each.name.capitalize()}ByName", names.function_arn(each.name) + alias
         )
         for each in FUNCTIONS
     }

@@ -11,6 +11,8 @@ from constructs import Construct
 
 from osqueue.contract.functions import deployed_name
 
+ALIAS = "live"  # of each function, where new code comes by degrees (canary)
+
 
 def prefix_of(name: str) -> str:
     """Begins the names of everything deployed: ``lambda://osqueue-dev`` finds the functions by it."""

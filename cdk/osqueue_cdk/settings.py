@@ -72,6 +72,15 @@ class Endpoints(Part, frozen=True, kw_only=True):
     security_groups: tuple[Annotated[str, Meta(pattern=r"^sg-[0-9a-f]+\Z")], ...] = ()
 
 
+class Canary(Part, frozen=True, kw_only=True):
+    """New code of the functions gets a tenth of the calls first, and none where these fail."""
+
+    minutes: Literal[5, 10, 15, 30] = 5  # until it gets all of them
+    errors: Positive = (
+        1  # of a function's invocations, within a minute, after which the old code takes over again
+    )
+
+
 class RequestLimit(Part, frozen=True, kw_only=True):
     """What the gateway lets through; the rest is answered 429."""
 
@@ -116,6 +125,7 @@ class DeploymentSettings(Part, frozen=True, kw_only=True):
     topic_kms_key: KeyArn | None = None  # what the alarms' topic is encrypted with; None: nothing
     throttle: RequestLimit = RequestLimit()
     concurrency: dict[str, Positive] = {}  # reserved for a function, by its name
+    canary: Canary | None = None  # None: new code gets all calls at once
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_days: int = 30  # how long logs are kept
     tracing: bool = False  # X-Ray samples what the functions do

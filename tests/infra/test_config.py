@@ -175,6 +175,8 @@ def test_an_unknown_key_is_refused_with_the_known_ones(entry: dict[str, Any], sa
         ("logs_kms_key", {"region": "eu-west-2", "logs_kms_key": KEY}),
         ("topic_kms_key", {"topic_kms_key": "alias/aws/sns"}),
         ("topic_kms_key", {"region": "eu-west-2", "topic_kms_key": KEY}),
+        ("canary.minutes", {"canary": {"minutes": 7}}),
+        ("canary.errors", {"canary": {"errors": 0}}),
         ("tracing", {"tracing": "Active"}),
         ("bucket_stays", {"bucket_stays": False}),
         ("bucket_stays", {"bucket_stays": False, "queues_removable": True, **PROTECTED}),

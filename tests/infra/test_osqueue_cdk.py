@@ -35,6 +35,7 @@ PUBLIC = {
     "ArchiveTiering": "(*, infrequent_days=, glacier_days=)",
     "Assets": "(layer, functions)",
     "Bus": "(scope, construct_id, *, name, settings)",
+    "Canary": "(*, minutes=, errors=)",
     "Cors": "(*, origins, max_age_s=)",
     "DeployedQueue": "(deployment, name)",
     "DeployedQueue.add_consumer": "(name, function, *, batch=, max_concurrency=, window=, kinds=, lease=, layer=)",
@@ -62,7 +63,7 @@ PUBLIC = {
     "RequestLimit": "(*, rate=, burst=)",
     "ReaperSchedule": "(scope, construct_id, *, name, functions)",
     "DeploymentSettings": "(*, jwt=, cors=, domain=, endpoints=, kms_key=, logs_kms_key=, topic_kms_key=, throttle=,"
-    " concurrency=, log_level=, log_days=, tracing=, events=, events_archive_days=, archive=, alarms=,"
+    " concurrency=, canary=, log_level=, log_days=, tracing=, events=, events_archive_days=, archive=, alarms=,"
     " queues_removable=, bucket_stays=, protected=)",
     "Storage": "(scope, construct_id, *, name, settings)",
     "VpcEndpoints": "(scope, construct_id, *, settings)",

@@ -149,6 +149,82 @@ def test_functions_are_traced_where_it_is_asked_for(synthesise: Any, prod: Any) 
     assert "TracingConfig" not in json.dumps(prod.templates)
 
 
+# ── New code by degrees ──────────────────────────────────────────────────────
+@pytest.fixture(scope="module")
+def careful(synthesise: Any) -> Any:
+    return synthesise("x", {"x": {"canary": {"minutes": 10, "errors": 3}}})
+
+
+def test_new_code_comes_by_degrees_and_goes_back_where_it_fails(careful: Any) -> None:
+    groups = careful.resources("functions", "AWS::CodeDeploy::DeploymentGroup").values()
+    alarms = careful.resources("functions", "AWS::CloudWatch::Alarm")
+    assert len(groups) == len(alarms) == len(FUNCTIONS)
+    watched = set()
+    for group in groups:
+        assert group["DeploymentConfigName"] == "CodeDeployDefault.LambdaCanary10Percent10Minutes"
+        assert "DEPLOYMENT_STOP_ON_ALARM" in group["AutoRollbackConfiguration"]["Events"]
+        (alarm,) = group["AlarmConfiguration"]["Alarms"]
+        watched.add(alarm["Name"]["Ref"])
+    assert watched == {*alarms}
+    for alarm in alarms.values():
+        assert (alarm["MetricName"], alarm["Threshold"], alarm["Period"]) == ("Errors", 3, 60)
+        assert {each["Name"] for each in alarm["Dimensions"]} == {"FunctionName", "Resource"}
+
+
+def test_calls_and_the_schedule_follow_what_is_moved(careful: Any, policies: Any, prod: Any) -> None:
+    aliases = [
+        each
+        for each in careful.templates["functions"]["Resources"].values()
+        if each["Type"] == "AWS::Lambda::Alias"
+    ]
+    assert {each["Properties"]["Name"] for each in aliases} == {"live"}
+    assert all("CodeDeployLambdaAliasUpdate" in each["UpdatePolicy"] for each in aliases)
+    for made, ending in ((careful, ":live"), (prod, "")):
+        invoked = [
+            *(
+                each["IntegrationUri"]
+                for each in made.resources("api", "AWS::ApiGatewayV2::Integration").values()
+            ),
+            *(each["FunctionName"] for each in made.resources("api", "AWS::Lambda::Permission").values()),
+            made.only("schedule", "AWS::Scheduler::Schedule")["Target"]["Arn"],
+            made.only("schedule", "AWS::IAM::Policy")["PolicyDocument"]["Statement"][0]["Resource"],
+        ]
+        begin = f"arn:<AWS::Partition>:lambda:<AWS::Region>:<AWS::AccountId>:function:{made.config.prefix}-"
+        assert {policies.plain(each) for each in invoked} == {
+            f"{begin}{each.name}{ending}" for each in FUNCTIONS
+        }
+
+
+def test_a_tick_that_fails_is_repeated_by_no_alias(careful: Any) -> None:
+    configs = careful.resources("functions", "AWS::Lambda::EventInvokeConfig").values()
+    assert [(each["MaximumEventAgeInSeconds"], each["MaximumRetryAttempts"]) for each in configs] == [
+        (60, 0)
+    ] * 2
+
+
+def test_another_layer_is_another_version(in_one_stack: Any, tmp_path: Any) -> None:
+    """Of the functions' code it is nearly all; without a version CodeDeploy would have nothing to move to."""
+    from osqueue_cdk import Assets, Canary, DeploymentSettings, Osqueue
+
+    def versions(content: bytes) -> set[str]:
+        layer = tmp_path / "layer.zip"
+        layer.write_bytes(content)
+
+        def fill(stack: Any, assets: Any) -> None:
+            settings = DeploymentSettings(canary=Canary())
+            Osqueue(stack, "Jobs", name="x", settings=settings, assets=Assets(layer, assets.functions))
+
+        return {*in_one_stack(fill).resources("AWS::Lambda::Version")}
+
+    assert len(versions(b"one") - versions(b"two")) == len(FUNCTIONS)
+
+
+def test_templates_with_canaries_are_ones_that_cloudformation_takes(
+    careful: Any, lint: Callable[..., list[str]]
+) -> None:
+    assert lint([careful.folder / f"osqueue-x-{each}.template.json" for each in ("functions", "api")]) == []
+
+
 # ── The end of a bucket ──────────────────────────────────────────────────────
 def test_the_bucket_goes_with_its_stack_where_it_is_asked_for(synthesise: Any, prod: Any) -> None:
     made = synthesise("x", {"x": {"bucket_stays": False, "queues_removable": True}})
