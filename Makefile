@@ -44,7 +44,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 export AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED := true
 
-.PHONY: help setup check-tools check-node check-java docs dashboard demo unit check test lint types format soak bench lock release layers synth bootstrap deploy smoke clean
+.PHONY: help setup check-tools check-node check-java docs dashboard demo unit check test lint types format soak bench lock release layers synth diff bootstrap deploy smoke clean
 
 help: ## Show this list
 	@echo "osqueue: make <target>"
@@ -161,6 +161,9 @@ layers: setup ## Build the Lambda layer and say how large it is
 
 synth: setup check-node $(CDK) ## Write the CloudFormation templates of ENV (dev) to build/cdk.out
 	@$(CDK) synth --quiet -c env=$(ENV) $(ARGS)
+
+diff: setup check-node $(CDK) ## Show what a deployment of ENV (dev) would change on AWS
+	@$(CDK) diff --no-color -c env=$(ENV) $(ARGS)
 
 bootstrap: setup check-node $(CDK) ## Prepare an account and region of AWS for the CDK: once, with your credentials
 	@$(CDK) bootstrap -c env=$(ENV) $(ARGS)

@@ -22,8 +22,9 @@ from osqueue_cdk import (
     Operations,
     ReaperSchedule,
     Storage,
+    VpcEndpoints,
 )
-from osqueue_cdk.functions import named_functions
+from osqueue_cdk.functions import named_targets
 
 from . import bundle, layers
 from .config import Config, environments, load
@@ -65,9 +66,13 @@ def add_stacks(app: App, config: Config, layer: Path, jobs: Path | None) -> None
     functions = stack("functions", "the Lambda functions, their layer and their roles", *needed)
     Functions(functions, ONLY, name=name, settings=config, assets=Assets(layer, HANDLERS))
     api = stack("api", "the HTTP API", functions)
-    _tell_addresses(api, HttpApi(api, ONLY, name=name, settings=config, functions=named_functions(api, name)))
+    _tell_addresses(
+        api, HttpApi(api, ONLY, name=name, settings=config, functions=named_targets(api, name, config))
+    )
     schedule = stack("schedule", "the schedule of the reaper", functions)
-    ReaperSchedule(schedule, ONLY, name=name, functions=named_functions(schedule, name))
+    ReaperSchedule(schedule, ONLY, name=name, functions=named_targets(schedule, name, config))
+    if config.endpoints is not None:
+        VpcEndpoints(stack("endpoints", "ways from a VPC"), ONLY, settings=config)
     watched = [api]
     if jobs is not None:
         watched.append(PipelineStack(app, config, place, jobs))

@@ -92,7 +92,7 @@ TICK_METRICS = 3  # of the deployment
 JOB_METRICS = 4  # of each queue: what came, completed and failed, and how long it waited
 PUSH_METRICS = 2  # of each queue whose jobs consumers take: what came, and invocations
 COMMIT_METRICS = 5  # of the deployment
-ALARM_METRICS = 39  # that alarms look at, each as often as one does
+ALARM_METRICS = 41  # that alarms look at, each as often as one does
 PIPELINE_ALARM_METRICS = 7  # and those about the pipeline
 
 # A run of the Spark pipeline every hour. What a run takes is an assumption: the driver and one executor, minutes.

@@ -5,8 +5,8 @@
     jobs = Osqueue(self, "Jobs", name="prod")
     jobs.queue("emails").grant_enqueue(web_function)
 
-``Osqueue`` is all of a deployment in one stack. ``Storage``, ``Bus``, ``Functions``, ``HttpApi``, ``ReaperSchedule``
-and ``Operations`` are its parts, for whoever spreads them over several.
+``Osqueue`` is all of a deployment in one stack. ``Storage``, ``Bus``, ``Functions``, ``HttpApi``, ``ReaperSchedule``,
+``VpcEndpoints`` and ``Operations`` are its parts, for whoever spreads them over several.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from .api import HttpApi
 from .assets import Assets
 from .bus import Bus
 from .deployment import Deployment, Osqueue
+from .endpoints import VpcEndpoints
 from .functions import Functions
 from .grants import DeployedQueue
 from .operations import Operations
@@ -23,9 +24,11 @@ from .schedule import ReaperSchedule
 from .settings import (
     Alarms,
     ArchiveTiering,
+    Canary,
     Cors,
     DeploymentSettings,
     Domain,
+    Endpoints,
     Jwt,
     Misconfigured,
     RequestLimit,
@@ -38,11 +41,13 @@ __all__ = (
     "ArchiveTiering",
     "Assets",
     "Bus",
+    "Canary",
     "Cors",
     "DeployedQueue",
     "Deployment",
     "DeploymentSettings",
     "Domain",
+    "Endpoints",
     "Functions",
     "HttpApi",
     "Jwt",
@@ -52,4 +57,5 @@ __all__ = (
     "ReaperSchedule",
     "RequestLimit",
     "Storage",
+    "VpcEndpoints",
 )

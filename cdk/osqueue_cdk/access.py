@@ -60,6 +60,9 @@ ACCESS: dict[str, Access] = {
     ),
 }
 
+# A function that is attached to a queue claims, sends heartbeats and says how jobs ended: commits, and nothing else.
+CONSUMER = Access()
+
 
 def access_of(functions: Iterable[str], reads_only: bool = False) -> Access:
     """What several functions may do together; or what of it changes nothing."""

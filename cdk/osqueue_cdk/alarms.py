@@ -11,11 +11,13 @@ from msgspec import Struct
 from osqueue.contract import metrics
 from osqueue.contract.functions import FUNCTIONS, METRICS_NAMESPACE, deployed_name
 from osqueue.contract.metrics import Metric
+from osqueue.core.consumers import DOUBTFUL_TRIES
 
 from .settings import Alarms
 
 PERIOD = Duration.minutes(5)
 RACE_PERIOD = Duration.minutes(15)
+BUSY_PERIODS = 12  # an hour
 COMMITS_MIN = 100  # in that time: of a handful of commits a share says nothing
 
 
@@ -89,6 +91,20 @@ def alarms_of(prefix: str, limits: Alarms, api_id: str) -> Iterator[AlarmSpec]:
         what="Events did not reach the event bus. The jobs are not concerned.",
         metric=count(prefix, metrics.LOST, "Sum"),
         threshold=limits.errors,
+    )
+    yield AlarmSpec(
+        name="consumer-absent",
+        what="A push consumer was invoked again and again for jobs that wait, and does not come.",
+        metric=count(prefix, metrics.WAKE_TRIES, "Maximum"),
+        threshold=DOUBTFUL_TRIES,
+        periods=2,
+    )
+    yield AlarmSpec(
+        name="consumers-busy",
+        what="A push consumer has been at work for an hour as often as it may.",
+        metric=count(prefix, metrics.CONSUMERS_BUSY, "Maximum"),
+        threshold=100,
+        periods=BUSY_PERIODS,
     )
     for name, invoked in asked.items():
         yield AlarmSpec(

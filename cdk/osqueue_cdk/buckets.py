@@ -20,8 +20,9 @@ def private_bucket(
     rules: Sequence[s3.LifecycleRule],
     kms_key: str | None,
     bucket_name: str | None = None,
+    stays: bool = True,
 ) -> s3.Bucket:
-    """A bucket that is not public, encrypted, reached over TLS alone, not versioned, and outlives its stack.
+    """A bucket that is not public, encrypted, reached over TLS alone, not versioned, and mostly outlives its stack.
 
     With a key of KMS, S3 asks for it once for many objects (a bucket key): KMS charges by the request.
     ``bucket_name`` is one of the account's own namespace (``names.Names.bucket``).
@@ -39,7 +40,7 @@ def private_bucket(
         enforce_ssl=True,
         minimum_tls_version=TLS_MIN,
         versioned=False,
-        removal_policy=RemovalPolicy.RETAIN,
+        removal_policy=RemovalPolicy.RETAIN if stays else RemovalPolicy.DESTROY,
         lifecycle_rules=[
             s3.LifecycleRule(
                 id="end-abandoned-uploads",

@@ -6,16 +6,20 @@ from functools import cached_property
 
 from aws_cdk import Stack, Tags, Token
 from aws_cdk import aws_events as events
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from .api import API_ID, ENDPOINT, HttpApi
 from .assets import Assets, packaged
 from .bus import Bus
-from .functions import Functions
+from .endpoints import VpcEndpoints
+from .functions import LAYER, Functions
 from .grants import DeployedQueue, Via
 from .names import Names
 from .operations import Operations
+from .rights import to_wake
 from .schedule import ReaperSchedule
 from .settings import DeploymentSettings, checked
 from .storage import Storage
@@ -34,6 +38,7 @@ class Deployment(Construct):
         super().__init__(scope, construct_id)
         self.names = Names(self, name)
         self.kms_key = kms_key
+        self.made: tuple[Construct, ...] = ()  # what of it this stack makes, and attaching consumers needs
 
     def queue(self, name: str) -> DeployedQueue:
         """A queue of it. Raises ``osqueue.Rejected`` for what is no queue's name."""
@@ -47,6 +52,15 @@ class Deployment(Construct):
             "bucket": lambda: f"s3://{self.names.bucket}",
         }
         return addresses[via]()
+
+    def grant_wake(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Invoke consumers: for what commits in the bucket itself, and is told so by ``OSQUEUE_WAKES=lambda``."""
+        return to_wake(self.names, grantee)
+
+    @cached_property
+    def layer(self) -> lambda_.ILayerVersion:
+        """Its layer: the library, with what it needs on S3."""
+        return lambda_.LayerVersion.from_layer_version_arn(self, "LayerByName", self._parameter(LAYER))
 
     @cached_property
     def event_bus(self) -> events.IEventBus:
@@ -94,14 +108,16 @@ class Osqueue(Deployment):
         self.storage = Storage(self, "Storage", name=name, settings=settings)
         made = Functions(self, "Functions", name=name, settings=settings, assets=assets or packaged())
         made.node.add_dependency(self.storage)
-        self.functions = made.functions
+        self.functions, self.layer, self.made = made.functions, made.layer, (made,)
         if settings.events:
             bus = Bus(self, "Bus", name=name, settings=settings)
             made.node.add_dependency(bus)
             self.event_bus = bus.bus
-        self.api = HttpApi(self, "HttpApi", name=name, settings=settings, functions=self.functions)
+        self.api = HttpApi(self, "HttpApi", name=name, settings=settings, functions=made.targets)
         self.api_id, self.endpoint = self.api.api.ref, self.api.endpoint
-        ReaperSchedule(self, "ReaperSchedule", name=name, functions=self.functions)
+        ReaperSchedule(self, "ReaperSchedule", name=name, functions=made.targets)
+        if settings.endpoints is not None:
+            VpcEndpoints(self, "VpcEndpoints", settings=settings)
         self.operations = Operations(self, "Operations", name=name, settings=settings, api_id=self.api_id)
 
     @staticmethod

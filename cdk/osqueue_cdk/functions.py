@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
+from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
+from osqueue.aws_calls import WAKES_VARIABLE
 from osqueue.contract import functions as table
 from osqueue.contract.functions import FUNCTIONS, FunctionSpec
 
 from .access import ACCESS, WHY
-from .acknowledged import wildcard_because
+from .acknowledged import because, wildcard_because
 from .assets import Assets
 from .buckets import use_of_key
+from .canary import Canaries
 from .logs import log_group
-from .names import Names
+from .names import ALIAS, Names
+from .rights import WHY_ANY_FUNCTION, leave_to_wake
 from .settings import DeploymentSettings
 
-RUNTIME = "python3.14"
+LAYER = (
+    "layer"  # the parameter of SSM that holds the ARN of its version, for consumers (names.Names.parameter)
+)
+RUNTIME = lambda_.Runtime.PYTHON_3_14
+ARCHITECTURE = lambda_.Architecture.ARM_64
 # An invocation by the schedule that failed or is late is not worth repeating: the next is a minute away.
 SCHEDULED_AGE_MAX = Duration.minutes(1)
 
@@ -34,16 +42,34 @@ class Functions(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         self._names, self._settings, self._assets = Names(self, name), settings, assets
-        self._layer = lambda_.LayerVersion(
+        self.layer = lambda_.LayerVersion(
             self,
             "Layer",
             code=lambda_.Code.from_asset(str(assets.layer)),
             description="osqueue and what its functions load",
-            compatible_runtimes=[_runtime()],
-            compatible_architectures=[lambda_.Architecture.ARM_64],
+            compatible_runtimes=[RUNTIME],
+            compatible_architectures=[ARCHITECTURE],
             removal_policy=RemovalPolicy.RETAIN,  # other functions may use a version, and older ones come back
         )
+        ssm.StringParameter(
+            self,
+            "LayerVersion",
+            parameter_name=self._names.parameter(LAYER),
+            string_value=self.layer.layer_version_arn,
+            description=f"osqueue {name}: for stacks whose functions consume its queues",
+        )
         self.functions = {each.name: self._function(each) for each in FUNCTIONS}
+        # What the gateway and the schedule invoke.
+        self.targets: Mapping[str, lambda_.IFunction] = self.functions
+        if settings.canary is not None:
+            self.targets = Canaries(
+                self,
+                "Canaries",
+                names=self._names,
+                functions=self.functions,
+                canary=settings.canary,
+                layer=assets.layer,
+            ).aliases
 
     def _function(self, function: FunctionSpec) -> lambda_.Function:
         title = function.name.capitalize()
@@ -56,16 +82,17 @@ class Functions(Construct):
             title,
             function_name=name,
             description=f"osqueue: {function.what}",
-            runtime=_runtime(),
-            architecture=lambda_.Architecture.ARM_64,
+            runtime=RUNTIME,
+            architecture=ARCHITECTURE,
             code=lambda_.Code.from_asset(code, exclude=["**/__pycache__", "**/*.pyc"]),
             handler=table.HANDLER,
-            layers=[self._layer],
+            layers=[self.layer],
             timeout=Duration.seconds(function.timeout_s),
             memory_size=function.memory_mb,
             environment=self._environment(),
             role=self._role(function, name, group),
             log_group=group,
+            tracing=lambda_.Tracing.ACTIVE if self._settings.tracing else lambda_.Tracing.DISABLED,
             reserved_concurrent_executions=self._settings.concurrency.get(function.name),
             # What callers invoke without waiting for an answer Lambda repeats by itself, twice. A repeated enqueue is
             # the same job: by the keys that its client drew, else by those that are made of the invocation.
@@ -79,6 +106,7 @@ class Functions(Construct):
             table.SERVICE: self._names.prefix,
             table.NAMESPACE: table.METRICS_NAMESPACE,
             table.LOG_LEVEL: self._settings.log_level,
+            WAKES_VARIABLE: "lambda",
         }
         return {**environment, table.EVENT_BUS: self._names.bus} if self._settings.events else environment
 
@@ -108,15 +136,23 @@ class Functions(Construct):
             role.add_to_policy(use_of_key(self._settings.kms_key))
         if self._settings.events:
             role.add_to_policy(_allow("Tell", ["events:PutEvents"], [self._names.bus_arn]))
+        if self._settings.tracing:  # the function itself adds what lets it tell X-Ray
+            because(
+                role, "AwsSolutions-IAM5[Resource::*]", "Traces have no resources that a policy could name."
+            )
+        if function.writes:
+            role.add_to_policy(leave_to_wake(self._names))
+            wildcard_because(role, self._names.functions_arn, WHY_ANY_FUNCTION)
         return role
 
 
-def named_functions(scope: Construct, name: str) -> dict[str, lambda_.IFunction]:
-    """The functions of a deployment that another stack holds."""
+def named_targets(scope: Construct, name: str, settings: DeploymentSettings) -> dict[str, lambda_.IFunction]:
+    """What the gateway and the schedule invoke of a deployment whose functions are in another stack."""
     names = Names(scope, name)
+    alias = "" if settings.canary is None else f":{ALIAS}"
     return {
-        each.name: lambda_.Function.from_function_name(
-            scope, f"{each.name.capitalize()}ByName", names.function(each.name)
+        each.name: lambda_.Function.from_function_arn(
+            scope, f"{each.name.capitalize()}ByName", names.function_arn(each.name) + alias
         )
         for each in FUNCTIONS
     }
@@ -124,7 +160,3 @@ def named_functions(scope: Construct, name: str) -> dict[str, lambda_.IFunction]
 
 def _allow(sid: str, actions: list[str], resources: Iterable[str]) -> iam.PolicyStatement:
     return iam.PolicyStatement(sid=sid, actions=actions, resources=list(resources))
-
-
-def _runtime() -> lambda_.Runtime:
-    return lambda_.Runtime(RUNTIME, lambda_.RuntimeFamily.PYTHON)

@@ -11,21 +11,24 @@ So ``http`` is the default. ``lambda`` saves the gateway, ``bucket`` every hop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
+from aws_cdk import CustomResource, Duration
 from aws_cdk import aws_iam as iam
-from constructs import Construct
+from aws_cdk import aws_lambda as lambda_
 
+from osqueue import limits
 from osqueue.contract.operations import ROUTES
 from osqueue.contract.roles import Role, may
 from osqueue.contract.route import Route
+from osqueue.model.consumer import Consumer
 from osqueue.model.validation import queue_name
 
-from .access import OF_ONE_QUEUE, WHY, access_of
-from .acknowledged import wildcard_because
-from .buckets import use_of_key
+from .access import access_of
+from .consumers import LEASE, NO_WINDOW, attach
+from .rights import give, in_the_bucket
 from .settings import Misconfigured
 
 if TYPE_CHECKING:
@@ -61,6 +64,35 @@ class DeployedQueue:
         """Everything."""
         return self._grant(Role.OPERATE, grantee, via)
 
+    def add_consumer(
+        self,
+        name: str,
+        function: lambda_.IFunction,
+        *,
+        batch: int = limits.CONSUMER_BATCH_DEFAULT,
+        max_concurrency: int = limits.CONSUMER_CONCURRENCY_DEFAULT,
+        window: Duration = NO_WINDOW,
+        kinds: Sequence[str] | None = None,
+        lease: Duration = LEASE,
+        layer: bool = True,
+    ) -> CustomResource:
+        """Have a function, or an alias of it, invoked when jobs wait. The deployment attaches it.
+
+        ``name`` tells the consumers of a queue apart. Up to ``max_concurrency`` invocations claim ``batch`` jobs at
+        once, of ``kinds`` or of all; fewer than a batch wait for others during ``window``. The jobs of one that dies
+        wait for the rest of their ``lease``. The function gets layer, environment, tag and rights;
+        ``layer=False`` where its code brings ``osqueue[s3]``. Raises Misconfigured.
+        """
+        wished = Consumer(
+            target=function.function_arn,
+            kinds=kinds,  # type: ignore[arg-type]  # read with the rest
+            batch=batch,
+            max_concurrency=max_concurrency,
+            window=window.to_milliseconds() / 1_000,
+            lease=lease.to_milliseconds() / 1_000,
+        )
+        return attach(self._deployment, self.name, name, function, wished, layer)
+
     def _grant(self, role: Role, grantee: iam.IGrantable, via: Via) -> iam.Grant:
         ways = {"http": self._over_http, "lambda": self._over_lambda, "bucket": self._in_the_bucket}
         if via not in ways:
@@ -78,7 +110,7 @@ class DeployedQueue:
         requests = sorted({request_of(each, self.name) for each in routes_of(role)})
         arns = [names.requests_arn(api_id, f"$default/{each}") for each in requests]
         why = dict.fromkeys(arns, "What a request is about stands in its path: a job, a batch, a schedule.")
-        yield _give(grantee, ["execute-api:Invoke"], why)
+        yield give(grantee, ["execute-api:Invoke"], why)
 
     def _over_lambda(self, role: Role, grantee: iam.IGrantable) -> Iterator[iam.Grant]:
         if role is Role.READ:
@@ -92,24 +124,11 @@ class DeployedQueue:
             for each in functions_of(role)
             if each != OPERATORS or role is Role.OPERATE
         ]
-        yield _give(grantee, ["lambda:InvokeFunction"], dict.fromkeys(arns, ""))
+        yield give(grantee, ["lambda:InvokeFunction"], dict.fromkeys(arns, ""))
 
     def _in_the_bucket(self, role: Role, grantee: iam.IGrantable) -> Iterator[iam.Grant]:
-        bucket = self._deployment.names.bucket_arn
         access = access_of(functions_of(role), reads_only=role is Role.READ)
-        # Keys hold no payload, no result and no id; without the list S3 answers 403 for what does not exist.
-        yield _give(grantee, ["s3:ListBucket"], {bucket: ""})
-        for action, patterns in (
-            ("s3:GetObject", access.read),
-            ("s3:PutObject", access.write),
-            ("s3:DeleteObject", access.delete),
-        ):
-            why = {f"{bucket}/{OF_ONE_QUEUE[each].format(queue=self.name)}": WHY[each] for each in patterns}
-            if why:
-                yield _give(grantee, [action], why)
-        key = self._deployment.kms_key
-        if key is not None:
-            yield _give(grantee, use_of_key(key).actions, {key: ""})
+        yield from in_the_bucket(self._deployment, self.name, access, grantee)
 
 
 def routes_of(role: Role) -> list[Route]:
@@ -129,12 +148,3 @@ def request_of(route: Route, queue: str) -> str:
         for part in route.path.split("/")
     )
     return f"{route.method}{'/'.join(parts)}"
-
-
-def _give(grantee: iam.IGrantable, actions: list[str], resources: dict[str, str]) -> iam.Grant:
-    """Allow actions on resources, each with the reason why it is a pattern, should it be one."""
-    principal = grantee.grant_principal
-    if isinstance(principal, Construct):
-        for resource, reason in resources.items():
-            wildcard_because(principal, resource, reason)
-    return iam.Grant.add_to_principal(grantee=grantee, actions=actions, resource_arns=[*resources])

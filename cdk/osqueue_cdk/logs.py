@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aws_cdk import RemovalPolicy
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
@@ -14,10 +15,12 @@ _RETENTION = dict(zip(LOG_DAYS, logs.RetentionDays, strict=False))
 
 def log_group(scope: Construct, title: str, name: str, settings: DeploymentSettings) -> logs.LogGroup:
     """A log group that keeps its entries for ``log_days``."""
+    key = settings.logs_kms_key
     return logs.LogGroup(
         scope,
         title,
         log_group_name=name,
+        encryption_key=None if key is None else kms.Key.from_key_arn(scope, f"{title}Key", key),
         retention=_RETENTION[settings.log_days],
         removal_policy=RemovalPolicy.RETAIN if settings.protected else RemovalPolicy.DESTROY,
     )

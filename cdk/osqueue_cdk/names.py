@@ -11,6 +11,8 @@ from constructs import Construct
 
 from osqueue.contract.functions import deployed_name
 
+ALIAS = "live"  # of each function, where new code comes by degrees (canary)
+
 
 def prefix_of(name: str) -> str:
     """Begins the names of everything deployed: ``lambda://osqueue-dev`` finds the functions by it."""
@@ -22,6 +24,7 @@ class Names:
 
     def __init__(self, scope: Construct, name: str) -> None:
         self._stack = Stack.of(scope)
+        self.name = name
         self.prefix = prefix_of(name)
         # A bucket name of the account's own namespace: nobody else can take it, before or after us.
         self.bucket = f"{self.prefix}-{self._stack.account}-{self._stack.region}-an"
@@ -43,6 +46,16 @@ class Names:
             service="lambda",
             resource="function",
             resource_name=self.function(function),
+            arn_format=ArnFormat.COLON_RESOURCE_NAME,
+        )
+
+    @property
+    def functions_arn(self) -> str:
+        """Functions of this account and region, whatever they are called."""
+        return self._stack.format_arn(
+            service="lambda",
+            resource="function",
+            resource_name="*",
             arn_format=ArnFormat.COLON_RESOURCE_NAME,
         )
 

@@ -8,6 +8,7 @@ from aws_cdk import Stack
 from aws_cdk import aws_cloudwatch as watch
 from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
@@ -35,16 +36,19 @@ class Operations(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         self._prefix = prefix_of(name)
-        self._topic = self._own_topic(settings.alarms)
+        self._topic = self._own_topic(settings.alarms, settings.topic_kms_key)
         self._pager = self._topic_of_yours(settings.alarms)
         specs = [*alarms_of(self._prefix, settings.alarms, api_id), *more]
         self.alarms = [self._alarm(each) for each in specs]
         self._show()
 
     # ── Whom to tell ─────────────────────────────────────────────────────────
-    def _own_topic(self, alarms: Alarms) -> sns.Topic:
+    def _own_topic(self, alarms: Alarms, kms_key: str | None) -> sns.Topic:
         """The topic of this deployment, with the addresses it writes to."""
-        topic = sns.Topic(self, "Topic", topic_name=f"{self._prefix}-alarms", enforce_ssl=True)
+        key = None if kms_key is None else kms.Key.from_key_arn(self, "TopicKey", kms_key)
+        topic = sns.Topic(
+            self, "Topic", topic_name=f"{self._prefix}-alarms", enforce_ssl=True, master_key=key
+        )
         topic.add_to_resource_policy(
             iam.PolicyStatement(
                 sid="AlarmsOfThisAccount",
@@ -124,6 +128,17 @@ class Operations(Construct):
                 _graph(
                     "Taken along, and leases that ran out",
                     [count(prefix, metrics.COMBINED, "Sum"), count(prefix, metrics.EXPIRED, "Sum")],
+                ),
+            ],
+            [
+                _graph("Consumers at work, by queue", [by_queue(prefix, metrics.CONSUMERS, "Maximum")]),
+                _graph(
+                    "At work, % of what a consumer may, the most of any",
+                    [count(prefix, metrics.CONSUMERS_BUSY, "Maximum")],
+                ),
+                _graph(
+                    "Invoked again, and not come, the most of any",
+                    [count(prefix, metrics.WAKE_TRIES, "Maximum")],
                 ),
             ],
             [

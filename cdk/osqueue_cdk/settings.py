@@ -60,6 +60,27 @@ class Domain(Part, frozen=True, kw_only=True):
     zone: Annotated[str, Meta(pattern=r"^Z[A-Z0-9]+\Z")] | None = None
 
 
+class Endpoints(Part, frozen=True, kw_only=True):
+    """Ways to the bucket and to the functions from a VPC of yours that has none to the internet."""
+
+    vpc: Annotated[str, Meta(pattern=r"^vpc-[0-9a-f]+\Z")]
+    # Of the subnets that are to reach the bucket: by a gateway endpoint, which costs nothing.
+    route_tables: tuple[Annotated[str, Meta(pattern=r"^rtb-[0-9a-f]+\Z")], ...] = ()
+    # Where the functions are to be invoked from: an interface endpoint in each, which is paid for by the hour.
+    subnets: tuple[Annotated[str, Meta(pattern=r"^subnet-[0-9a-f]+\Z")], ...] = ()
+    # Of the interface endpoint: they let port 443 in.
+    security_groups: tuple[Annotated[str, Meta(pattern=r"^sg-[0-9a-f]+\Z")], ...] = ()
+
+
+class Canary(Part, frozen=True, kw_only=True):
+    """New code of the functions gets a tenth of the calls first, and none where these fail."""
+
+    minutes: Literal[5, 10, 15, 30] = 5  # until it gets all of them
+    errors: Positive = (
+        1  # of a function's invocations, within a minute, after which the old code takes over again
+    )
+
+
 class RequestLimit(Part, frozen=True, kw_only=True):
     """What the gateway lets through; the rest is answered 429."""
 
@@ -98,17 +119,23 @@ class DeploymentSettings(Part, frozen=True, kw_only=True):
     jwt: Jwt | None = None  # None: requests are signed with AWS credentials (IAM)
     cors: Cors | None = None  # None: no page in a browser may call
     domain: Domain | None = None  # None: the name that the gateway gives
+    endpoints: Endpoints | None = None  # None: what runs in a VPC has its own ways
     kms_key: KeyArn | None = None  # what the bucket is encrypted with; None: keys of S3
+    logs_kms_key: KeyArn | None = None  # what logs are encrypted with; None: keys of CloudWatch
+    topic_kms_key: KeyArn | None = None  # what the alarms' topic is encrypted with; None: nothing
     throttle: RequestLimit = RequestLimit()
     concurrency: dict[str, Positive] = {}  # reserved for a function, by its name
+    canary: Canary | None = None  # None: new code gets all calls at once
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_days: int = 30  # how long logs are kept
+    tracing: bool = False  # X-Ray samples what the functions do
     events: bool = True  # a bus that is told of every transition
     events_archive_days: Positive | None = None  # how long the bus keeps what it was told
     archive: ArchiveTiering = ArchiveTiering()
     alarms: Alarms = Alarms()
     # Heads may be deleted, as 'osqueue queue rm' does: for as long as that takes.
     queues_removable: bool = False
+    bucket_stays: bool = True  # when its stack is deleted; False: CloudFormation deletes it, if it is empty
     # Alarms have to reach somebody, and logs outlive their stack.
     protected: bool = False
 
@@ -155,6 +182,8 @@ def check(settings: DeploymentSettings, region: str | None) -> None:
             " topic of yours as alarms.topic"
         )
     _check_places(settings, region)
+    _check_removal(settings)
+    _check_endpoints(settings.endpoints)
     if settings.events_archive_days is not None and not settings.events:
         raise Misconfigured("events_archive_days: there is no bus; set events to true")
     young, old = settings.archive.infrequent_days, settings.archive.glacier_days
@@ -162,10 +191,40 @@ def check(settings: DeploymentSettings, region: str | None) -> None:
         raise Misconfigured(f"archive.glacier_days: {old} is not 30 days after infrequent_days ({young})")
 
 
+def _check_removal(settings: DeploymentSettings) -> None:
+    if settings.bucket_stays:
+        return
+    if settings.protected:
+        raise Misconfigured(
+            "bucket_stays: the deployment is protected, and its bucket with it. Set one of them"
+        )
+    if not settings.queues_removable:
+        raise Misconfigured(
+            "bucket_stays: only an empty bucket can be deleted, and heads cannot be. Set queues_removable to true as"
+            " well"
+        )
+
+
+def _check_endpoints(endpoints: Endpoints | None) -> None:
+    if endpoints is None:
+        return
+    if not endpoints.route_tables and not endpoints.subnets:
+        raise Misconfigured(
+            "endpoints: name route_tables for a way to the bucket, subnets and security_groups for one to the"
+            " functions, or both"
+        )
+    if bool(endpoints.subnets) != bool(endpoints.security_groups):
+        raise Misconfigured(
+            "endpoints: subnets and security_groups belong to one endpoint. Name both, or neither"
+        )
+
+
 def _check_places(settings: DeploymentSettings, region: str | None) -> None:
     """What is named by an ARN has to lie where the stacks go: CloudFormation would find out late."""
     arns = {
         "kms_key": settings.kms_key,
+        "logs_kms_key": settings.logs_kms_key,
+        "topic_kms_key": settings.topic_kms_key,
         "domain.certificate": None if settings.domain is None else settings.domain.certificate,
         "alarms.topic": settings.alarms.topic,
     }

@@ -45,6 +45,7 @@ class Storage(Construct):
             ],
             settings.kms_key,
             Names(self, name).bucket,
+            settings.bucket_stays,
         )
         heads = self.bucket.arn_for_objects(HEADS)
         self._deny(

@@ -33,6 +33,7 @@ OTHERS = {
         "docker",
         "echo",
         "export",
+        "gh",
         "git",
         "gunicorn",
         "jq",
@@ -40,6 +41,8 @@ OTHERS = {
         "kubectl",
         "printf",
         "source",
+        "terraform",
+        "unzip",
     ),
     *("sudo", "systemctl", "zcat"),
 }

@@ -58,7 +58,7 @@ def test_there_is_an_alarm_for_everything_that_wants_somebody(name: str, environ
     }
     assert {*alarms_of(environments[name])} == {
         *("oldest-age", "dead-letters", "reaper-not-run", "conflict-rate"),
-        *("gateway-errors", "faults", "events-lost"),
+        *("gateway-errors", "faults", "events-lost", "consumer-absent", "consumers-busy"),
         *(f"{what}-{each}" for what in ("errors", "throttles") for each in ASKED),
         *(of_pipeline if environments[name].config.pipeline is not None else ()),
     }
@@ -167,6 +167,19 @@ def test_events_that_are_lost_are_told(staging: Any) -> None:
     assert {each["MetricName"] for each in metrics_of(endings)} == {"FailedInvocations"}
     assert told(endings, failed=None, succeeded=1)
     assert not told(endings, failed=None, succeeded=None)
+
+
+def test_a_consumer_that_does_not_come_is_told_and_one_that_is_at_its_limit(prod: Any) -> None:
+    found = alarms_of(prod)
+    for name, metric, threshold, periods in (
+        ("consumer-absent", metrics.WAKE_TRIES, 3, 2),
+        ("consumers-busy", metrics.CONSUMERS_BUSY, 100, 12),
+    ):
+        alarm = found[name]
+        (seen,) = alarm["Metrics"]
+        assert seen["MetricStat"]["Metric"]["MetricName"] == metric.name
+        assert seen["MetricStat"]["Stat"] == "Maximum"
+        assert (alarm["Threshold"], alarm["EvaluationPeriods"]) == (threshold, periods)
 
 
 def test_what_is_noise_is_for_the_configuration_to_say(synthesise: Any) -> None:

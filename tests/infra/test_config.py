@@ -18,6 +18,7 @@ from tests.support.places import ROOT
 PEOPLE = {"emails": ["ada@example.com"]}
 TOPIC = "arn:aws:sns:eu-west-1:123456789012:pager"
 CERTIFICATE = "arn:aws:acm:eu-west-1:123456789012:certificate/ab12"
+PROTECTED = {"protected": True, "alarms": {"emails": ["ada@example.com"]}}
 KEY = "arn:aws:kms:eu-west-1:123456789012:key/ab12-cd34"
 
 
@@ -170,6 +171,23 @@ def test_an_unknown_key_is_refused_with_the_known_ones(entry: dict[str, Any], sa
         ("domain.zone", {"domain": {"name": "jobs.example.com", "certificate": CERTIFICATE, "zone": "mine"}}),
         ("kms_key", {"kms_key": "alias/jobs"}),
         ("kms_key", {"region": "eu-west-2", "kms_key": KEY}),
+        ("logs_kms_key", {"logs_kms_key": "alias/logs"}),
+        ("logs_kms_key", {"region": "eu-west-2", "logs_kms_key": KEY}),
+        ("topic_kms_key", {"topic_kms_key": "alias/aws/sns"}),
+        ("topic_kms_key", {"region": "eu-west-2", "topic_kms_key": KEY}),
+        ("canary.minutes", {"canary": {"minutes": 7}}),
+        ("canary.errors", {"canary": {"errors": 0}}),
+        ("tracing", {"tracing": "Active"}),
+        ("bucket_stays", {"bucket_stays": False}),
+        ("bucket_stays", {"bucket_stays": False, "queues_removable": True, **PROTECTED}),
+        ("endpoints", {"endpoints": {"vpc": "vpc-1"}}),
+        ("endpoints", {"endpoints": {"vpc": "vpc-1", "subnets": ["subnet-1"]}}),
+        (
+            "endpoints",
+            {"endpoints": {"vpc": "vpc-1", "route_tables": ["rtb-1"], "security_groups": ["sg-1"]}},
+        ),
+        ("endpoints.vpc", {"endpoints": {"vpc": "default", "route_tables": ["rtb-1"]}}),
+        ("endpoints.route_tables", {"endpoints": {"vpc": "vpc-1", "route_tables": ["main"]}}),
         ("alarms.emails", {"protected": True}),
         ("pipeline", {"pipeline": True}),
         ("pipeline.executors", {"pipeline": {"executors": 0}}),

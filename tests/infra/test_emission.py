@@ -57,6 +57,10 @@ def environment(dev: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     variables = {name: value for each in found for name, value in each["Environment"]["Variables"].items()}
     variables = {name: value for name, value in variables.items() if isinstance(value, str)}
     variables["OSQUEUE_STORE"] = f"memory://emission-{next(_stores)}"
+    variables["AWS_ENDPOINT_URL_LAMBDA"] = (
+        "http://127.0.0.1:9"  # where nobody is: a consumer that never comes
+    )
+    variables["AWS_REGION"] = "eu-west-1"
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
 
@@ -102,6 +106,13 @@ def test_what_alarms_look_at_is_what_functions_print(
     rival = Function("enqueue", MACHINE)
     assert rival(new, Context())["status"] == 200
     assert enqueue(new, Context())["status"] == 200
+    # A consumer is attached, which is to come.
+    attach = {
+        "method": "PATCH",
+        "path": "/v1/queues/emails",
+        "body": {"consumers": {"mailer": {"target": "m"}}},
+    }
+    assert Function("queues", MACHINE)(attach, Context())["status"] == 200
     reaper({"source": "osqueue.schedule", "scheduled_at": "2030-01-01T00:00:00Z"}, Context())
     # And the bucket refuses everything.
     rival.meter.inner = Broken(rival.meter.inner)
@@ -112,7 +123,7 @@ def test_what_alarms_look_at_is_what_functions_print(
     assert enqueue(new, Context())["status"] == 200
     found = set(emitted(capsys.readouterr().out))
     assert watched(dev) - found == set()
-    assert len(watched(dev)) == 7
+    assert len(watched(dev)) == 9
 
 
 @pytest.mark.filterwarnings("error")  # of Powertools, where there is nothing to tell

@@ -35,8 +35,10 @@ PUBLIC = {
     "ArchiveTiering": "(*, infrequent_days=, glacier_days=)",
     "Assets": "(layer, functions)",
     "Bus": "(scope, construct_id, *, name, settings)",
+    "Canary": "(*, minutes=, errors=)",
     "Cors": "(*, origins, max_age_s=)",
     "DeployedQueue": "(deployment, name)",
+    "DeployedQueue.add_consumer": "(name, function, *, batch=, max_concurrency=, window=, kinds=, lease=, layer=)",
     "DeployedQueue.grant_enqueue": "(grantee, via=)",
     "DeployedQueue.grant_operate": "(grantee, via=)",
     "DeployedQueue.grant_read": "(grantee, via=)",
@@ -46,9 +48,12 @@ PUBLIC = {
     "Deployment.api_id": "attribute",
     "Deployment.endpoint": "attribute",
     "Deployment.event_bus": "attribute",
+    "Deployment.grant_wake": "(grantee)",
+    "Deployment.layer": "attribute",
     "Deployment.queue": "(name)",
     "Deployment.takes_tokens": "attribute",
     "Domain": "(*, name, certificate, zone=)",
+    "Endpoints": "(*, vpc, route_tables=, subnets=, security_groups=)",
     "Functions": "(scope, construct_id, *, name, settings, assets)",
     "Jwt": "(*, issuer, audience)",
     "Misconfigured": "(args, kwargs)",
@@ -57,9 +62,11 @@ PUBLIC = {
     "Osqueue.from_name": "(scope, construct_id, name, *, kms_key=)",
     "RequestLimit": "(*, rate=, burst=)",
     "ReaperSchedule": "(scope, construct_id, *, name, functions)",
-    "DeploymentSettings": "(*, jwt=, cors=, domain=, kms_key=, throttle=, concurrency=, log_level=, log_days=, events=,"
-    " events_archive_days=, archive=, alarms=, queues_removable=, protected=)",
+    "DeploymentSettings": "(*, jwt=, cors=, domain=, endpoints=, kms_key=, logs_kms_key=, topic_kms_key=, throttle=,"
+    " concurrency=, canary=, log_level=, log_days=, tracing=, events=, events_archive_days=, archive=, alarms=,"
+    " queues_removable=, bucket_stays=, protected=)",
     "Storage": "(scope, construct_id, *, name, settings)",
+    "VpcEndpoints": "(scope, construct_id, *, settings)",
 }
 
 
@@ -364,7 +371,8 @@ def test_by_its_name_a_deployment_is_found_without_an_export(in_one_stack: Any, 
 
 def test_what_is_looked_up_by_name_is_what_a_deployment_leaves_there(whole: Any) -> None:
     left = {each["Name"]: each["Value"] for each in whole.resources("AWS::SSM::Parameter").values()}
-    assert {*left} == {"/osqueue-prod/api-id", "/osqueue-prod/endpoint"}
+    # For the layer: test_consumers.py.
+    assert {*left} == {"/osqueue-prod/api-id", "/osqueue-prod/endpoint", "/osqueue-prod/layer"}
     (api,) = whole.resources("AWS::ApiGatewayV2::Api")
     assert left["/osqueue-prod/api-id"] == {"Ref": api}
     assert left["/osqueue-prod/endpoint"] == {"Fn::GetAtt": [api, "ApiEndpoint"]}

@@ -74,12 +74,17 @@ def test_its_page_leads_to_the_files_of_its_release_from_anywhere(metadata: emai
 def test_the_apps_of_its_page_are_synthesised_by_it_alone(unpacked: Path, tmp_path: Path) -> None:
     """With the packages of this environment; ``make release`` installs those that it needs alone."""
     outputs = release.synthesise_apps(Path(sys.executable), tmp_path, PYTHONPATH=str(unpacked))
-    assert {*outputs} == {"app.py", "reports.py"}
+    assert {*outputs} == {"app.py", "mail.py", "reports.py"}
     shop = json.loads((outputs["app.py"] / "shop.template.json").read_text(encoding="utf-8"))
     kinds = [each["Type"] for each in shop["Resources"].values()]
     assert kinds.count("AWS::Lambda::Function") == len(FUNCTIONS) + 1
     uploaded = {path.read_bytes() for path in outputs["app.py"].glob("asset.*.zip")}
     assert (unpacked / "osqueue_cdk/assets/layer.zip").read_bytes() in uploaded
+    mail = json.loads((outputs["mail.py"] / "mail.template.json").read_text(encoding="utf-8"))
+    (attached,) = [
+        each["Properties"] for each in mail["Resources"].values() if "Consumer" in each["Properties"]
+    ]
+    assert (attached["Queue"], attached["Consumer"]) == ("emails", "mailer")
     reports = json.loads((outputs["reports.py"] / "reports.template.json").read_text(encoding="utf-8"))
     assert "Fn::ImportValue" not in json.dumps(reports)
     (policy,) = [each for each in reports["Resources"].values() if each["Type"] == "AWS::IAM::Policy"]

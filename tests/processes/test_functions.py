@@ -13,13 +13,10 @@ from awslambdaric.lambda_runtime_marshaller import to_json
 from osqueue import Queue
 from osqueue.aws_lambda.gateway_event import seconds_left
 from osqueue.aws_lambda.schedule import shuffled
-from osqueue.clock import MACHINE
-from osqueue.contract import metrics
 from osqueue.contract.functions import (
     BODY_BYTES_MAX,
     EVENT_BUS,
     FUNCTIONS,
-    METRICS_NAMESPACE,
     PAYLOAD_BYTES_MAX,
     STORE,
 )
@@ -29,7 +26,16 @@ from osqueue.objects.layout import root_of
 from osqueue.stores.address import open_store
 from osqueue.stores.base import Put
 from osqueue.stores.memory import MemoryStore
-from tests.support.functions_at_work import Context, direct, environment, events, http, load
+from tests.support.functions_at_work import (
+    Context,
+    Handlers,
+    direct,
+    environment,
+    events,
+    http,
+    load,
+    printed,
+)
 
 JOBS = "/v1/queues/emails/jobs"
 CLAIMS = "/v1/queues/emails/claims"
@@ -52,21 +58,9 @@ def address(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, service: str) -> str
     return address
 
 
-class Handlers(dict[str, Any]):
-    """Each is loaded when the test first calls it: its log goes to what is stdout then."""
-
-    def __missing__(self, name: str) -> Any:
-        return self.setdefault(name, load(name))
-
-
 @pytest.fixture
 def handlers(address: str) -> dict[str, Any]:
     return Handlers()
-
-
-def lines(text: str) -> list[dict[str, Any]]:
-    """What was printed, every line of it JSON."""
-    return [json.loads(line) for line in text.splitlines()]
 
 
 # ── Events ───────────────────────────────────────────────────────────────────
@@ -322,10 +316,10 @@ def test_logs_tell_of_jobs_and_never_of_contents(
     handlers["complete"](direct("POST", ends, {"completions": [held | {"result": SECRET}]}), Context())
     handlers["complete"](direct("POST", ends, {"completions": [held | {"error": SECRET}]}), Context())
     handlers["jobs"](direct("GET", f"{JOBS}/{job}/result"), Context())
-    printed = capsys.readouterr().out
-    assert SECRET not in printed
-    assert held["token"] not in printed
-    told = [line for line in lines(printed) if "message" in line]
+    out = capsys.readouterr().out
+    assert SECRET not in out
+    assert held["token"] not in out
+    told = [line for line in printed(out) if "message" in line]
     assert [line["message"] for line in told] == [*["enqueue"] * 4, "claim", "complete", "complete", "result"]
     assert {line["queue"] for line in told} == {"emails"}
     assert {line["service"] for line in told} == {service}
@@ -339,7 +333,7 @@ def test_logs_tell_of_jobs_and_never_of_contents(
 def test_logs_tell_which_schedule(handlers: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     nightly = "/v1/queues/emails/schedules/nightly"
     assert handlers["queues"](direct("PUT", nightly, {"every": 60}), Context())["status"] == 200
-    (told,) = [line for line in lines(capsys.readouterr().out) if "message" in line]
+    (told,) = [line for line in printed(capsys.readouterr().out) if "message" in line]
     assert (told["message"], told["queue"], told["schedule"]) == ("put_schedule", "emails", "nightly")
 
 
@@ -349,107 +343,12 @@ def test_an_idle_worker_leaves_no_line(handlers: dict[str, Any], capsys: pytest.
     assert capsys.readouterr().out == ""
 
 
-def test_commits_are_counted_for_the_deployment_and_for_the_queue(
-    handlers: dict[str, Any], service: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("enqueue", "claim", "enqueue"):
-        path, body = (JOBS, {"payload": 1}) if name == "enqueue" else (CLAIMS, {})
-        handlers[name](direct("POST", path, body), Context())
-    blobs = [line for line in lines(capsys.readouterr().out) if "_aws" in line]
-    assert ["queue" in blob for blob in blobs] == [False, True] * 3
-    tables = (
-        (["service"], {each.name: each.unit for each in metrics.OF_DEPLOYMENT}),
-        (["queue", "service"], {each.name: each.unit for each in metrics.OF_QUEUES}),
-    )
-    for blob, (dimensions, known) in zip(blobs, tables * 3, strict=True):
-        (directive,) = blob["_aws"]["CloudWatchMetrics"]
-        assert directive["Namespace"] == METRICS_NAMESPACE
-        assert directive["Dimensions"] == [dimensions]
-        assert (blob["service"], blob.get("queue", "emails")) == (service, "emails")
-        for each in directive["Metrics"]:
-            assert known[each["Name"]] == each["Unit"]
-    committed = blobs[::2]
-    assert [(blob["Commits"], len(blob["CommitMs"])) for blob in committed] == [([1], 1)] * 3
-    assert "Conflicts" not in committed[0]
-    assert committed[2]["Conflicts"] == [1]  # this process had not seen the claim
-
-
-def test_what_becomes_of_jobs_is_counted_by_whoever_commits_it(
-    handlers: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, late = MACHINE.now_ms, 0
-    monkeypatch.setattr(type(MACHINE), "now_ms", lambda self: real() + late)
-
-    def counted(name: str, method: str, path: str, body: Any) -> tuple[dict[str, Any], Any]:
-        capsys.readouterr()
-        answer = handlers[name](direct(method, path, body), Context())
-        (blob,) = [line for line in lines(capsys.readouterr().out) if "_aws" in line and "queue" in line]
-        told = {each: blob.get(each) for each in ("Enqueued", "Completed", "Failed", "WaitMs")}
-        return {each: value for each, value in told.items() if value}, answer["body"]
-
-    three = {"jobs": [{"payload": 1, "max_attempts": 1}] * 3}
-    assert counted("enqueue", "POST", JOBS, three)[0] == {"Enqueued": [3]}
-    late = 4_000
-    told, claimed = counted("claim", "POST", CLAIMS, {"limit": 2})
-    assert told.keys() == {"WaitMs"}
-    assert len(told["WaitMs"]) == 2
-    assert all(4_000 <= each < 60_000 for each in told["WaitMs"])
-    ends = [{"job_id": each["job_id"], "token": each["token"]} for each in claimed["jobs"]]
-    ends = [ends[0] | {"result": 1}, ends[1] | {"error": "no"}]
-    told, _ = counted("complete", "POST", "/v1/queues/emails/completions", {"completions": ends})
-    assert told == {"Completed": [1], "Failed": [1]}
-
-
-def test_wakes_are_counted_with_those_that_lambda_does_not_accept(
-    handlers: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OSQUEUE_WAKES", "lambda")
-    monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", "http://127.0.0.1:9")  # nobody listens there
-    mailer = {"target": "arn:aws:lambda:eu-west-1:123456789012:function:mailer"}
-    handlers["queues"](direct("PATCH", "/v1/queues/emails", {"consumers": {"mailer": mailer}}), Context())
-    capsys.readouterr()
-    assert load("enqueue")(direct("POST", JOBS, {"payload": 1}), Context())["status"] == 200
-    (blob,) = [line for line in lines(capsys.readouterr().out) if "Wakes" in line]
-    assert (blob["Wakes"], blob["WakesFailed"], "WakesAgain" in blob) == ([1], [1], False)
-
-
-def test_of_many_waits_as_many_are_told_as_a_line_takes(
-    handlers: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    handlers["enqueue"](direct("POST", JOBS, {"jobs": [{"payload": 1}] * 250}), Context())
-    capsys.readouterr()
-    handlers["claim"](direct("POST", CLAIMS, {"limit": 250}), Context())
-    (blob,) = [line for line in lines(capsys.readouterr().out) if "WaitMs" in line]
-    assert len(blob["WaitMs"]) == 84  # every third
-
-
-def test_commits_of_a_queue_named_head_are_counted_once(
-    handlers: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    handlers["enqueue"](direct("POST", "/v1/queues/head/jobs", {"payload": 1}), Context())
-    (blob,) = [line for line in lines(capsys.readouterr().out) if "Commits" in line]
-    assert (blob["Commits"], len(blob["CommitMs"])) == ([1], 1)
-
-
 def test_a_log_line_is_short_whatever_the_path(
     handlers: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = f"/v1/queues/{'x' * 100_000}/jobs/{'y' * 100_000}"
     assert handlers["jobs"](direct("GET", path), Context())["status"] == 422
     assert len(capsys.readouterr().out) < 2_000
-
-
-def test_ended_leases_are_counted_by_whoever_notices(
-    handlers: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    handlers["enqueue"](direct("POST", JOBS, {"payload": 1}), Context())
-    handlers["claim"](direct("POST", CLAIMS, {"lease": 1}), Context())
-    capsys.readouterr()
-    real = MACHINE.now_ms
-    monkeypatch.setattr(type(MACHINE), "now_ms", lambda self: real() + 5_000)
-    handlers["reaper"](direct("POST", "/v1/queues/emails/reap"), Context())
-    (blob,) = [line for line in lines(capsys.readouterr().out) if "LeasesExpired" in line]
-    assert blob["LeasesExpired"] == [1]
 
 
 def test_without_a_store_a_function_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -492,7 +391,7 @@ def test_the_schedule_looks_after_every_queue_and_measures_it(
     fill(handlers, "a", "b", "c")
     capsys.readouterr()
     assert handlers["reaper"](SCHEDULE, Context(300)) == {"queues": 3, "troubles": 0, "left": 0}
-    blobs = [line for line in lines(capsys.readouterr().out) if "_aws" in line]
+    blobs = [line for line in printed(capsys.readouterr().out) if "_aws" in line]
     measured = {blob["queue"]: blob for blob in blobs if "queue" in blob}
     assert measured.keys() == {"a", "b", "c"}
     assert {(blob["Depth"][0], blob["DeadLetters"][0]) for blob in measured.values()} == {(1, 0)}
@@ -511,11 +410,11 @@ def test_a_queue_in_trouble_is_told_and_stops_no_other(
     open_store(address).perform(Put(f"{root_of('bad', 0)}head", b"not a head"))
     capsys.readouterr()
     assert handlers["reaper"](SCHEDULE, Context(300)) == {"queues": 2, "troubles": 1, "left": 0}
-    printed = lines(capsys.readouterr().out)
-    troubles = [line for line in printed if line.get("level") == "ERROR"]
+    told = printed(capsys.readouterr().out)
+    troubles = [line for line in told if line.get("level") == "ERROR"]
     assert {(line["queue"], line["code"]) for line in troubles} == {("bad", "damaged")}
-    assert {line["queue"] for line in printed if "Depth" in line} == {"good"}
-    assert [line["ReaperPasses"] for line in printed if "ReaperPasses" in line] == [[0]]
+    assert {line["queue"] for line in told if "Depth" in line} == {"good"}
+    assert [line["ReaperPasses"] for line in told if "ReaperPasses" in line] == [[0]]
 
 
 def test_a_pass_that_runs_out_of_time_says_what_it_left(
@@ -524,9 +423,9 @@ def test_a_pass_that_runs_out_of_time_says_what_it_left(
     fill(handlers, "a", "b")
     capsys.readouterr()
     assert handlers["reaper"](SCHEDULE, Context(3)) == {"queues": 0, "troubles": 0, "left": 2}
-    printed = lines(capsys.readouterr().out)
-    assert [line["queues_left"] for line in printed if "queues_left" in line] == [2]
-    assert [line["ReaperPasses"] for line in printed if "ReaperPasses" in line] == [[0]]
+    told = printed(capsys.readouterr().out)
+    assert [line["queues_left"] for line in told if "queues_left" in line] == [2]
+    assert [line["ReaperPasses"] for line in told if "ReaperPasses" in line] == [[0]]
 
 
 def test_a_pass_over_a_slow_store_ends_before_the_function_is_stopped(

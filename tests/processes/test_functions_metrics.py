@@ -1,4 +1,4 @@
-"""What alarms look at, as functions count it: new dead letters, queues that are meant to wait, lost events."""
+"""What functions count: commits, what becomes of jobs, wakes; and what alarms look at."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 
 from osqueue import Queue
-from osqueue.contract.functions import EVENT_BUS
+from osqueue.clock import MACHINE
+from osqueue.contract import metrics
+from osqueue.contract.functions import EVENT_BUS, METRICS_NAMESPACE
 from osqueue.objects.layout import root_of
 from osqueue.stores.address import open_store
 from osqueue.stores.base import Put
-from tests.support.functions_at_work import Context, direct, environment, events, load
+from tests.support.functions_at_work import Context, Handlers, direct, environment, events, load, printed
 
 JOBS = "/v1/queues/emails/jobs"
+CLAIMS = "/v1/queues/emails/claims"
 SCHEDULE = events()["reaper-schedule"][1]
 
 
@@ -25,6 +28,11 @@ def address(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> str:
         monkeypatch.setenv(name, value)
     monkeypatch.delenv(EVENT_BUS, raising=False)
     return address
+
+
+@pytest.fixture
+def handlers(address: str) -> dict[str, Any]:
+    return Handlers()
 
 
 @pytest.fixture
@@ -47,26 +55,37 @@ def die(queue: Queue[Any]) -> None:
     lease.fail("no", retry=False)
 
 
+def test_consumers_at_work_are_counted_where_a_queue_has_some(address: str, passed: Any) -> None:
+    emails, letters = (Queue.connect(address, name) for name in ("emails", "letters"))
+    letters.enqueue(1)
+    emails.configure(consumers={"mailer": {"target": "arn:mailer", "max_concurrency": 4}})
+    emails.enqueue(1)
+    found = passed()
+    assert found["emails"]["Consumers"] == [0]
+    assert [found[""][each] for each in ("ConsumersBusy", "WakeTries")] == [[0], [0]]
+    assert "Consumers" not in found["letters"]
+
+
 def test_jobs_that_failed_are_counted_over_all_queues_for_good(address: str, passed: Any) -> None:
     """Also those of workers on the bucket. A redrive or a purge takes none back, so an increase is a new one."""
     emails, letters = (Queue.connect(address, name) for name in ("emails", "letters"))
     die(emails)
     die(letters)
-    assert passed()[""]["Failed"] == [2]
+    assert passed()[""]["FailedSoFar"] == [2]
     emails.redrive()
     found = passed()
-    assert (found[""]["Failed"], found["emails"]["DeadLetters"]) == ([2], [0])
+    assert (found[""]["FailedSoFar"], found["emails"]["DeadLetters"]) == ([2], [0])
     die(letters)
-    assert passed()[""]["Failed"] == [3]
+    assert passed()[""]["FailedSoFar"] == [3]
 
 
 def test_a_pass_that_missed_a_queue_counts_no_failed_jobs(address: str, passed: Any) -> None:
     """The sum would drop and rise again, which looks like new ones."""
     for name in ("bad", "good"):
         die(Queue.connect(address, name))
-    assert passed()[""]["Failed"] == [2]
+    assert passed()[""]["FailedSoFar"] == [2]
     open_store(address).perform(Put(f"{root_of('bad', 0)}head", b"not a head"))
-    assert "Failed" not in passed()[""]
+    assert "FailedSoFar" not in passed()[""]
 
 
 def test_jobs_of_a_paused_queue_have_no_age_that_an_alarm_could_see(address: str, passed: Any) -> None:
@@ -77,6 +96,101 @@ def test_jobs_of_a_paused_queue_have_no_age_that_an_alarm_could_see(address: str
     assert "OldestAge" not in passed()["emails"]
     queue.resume()
     assert passed()["emails"]["OldestAge"][0] >= 0
+
+
+def test_commits_are_counted_for_the_deployment_and_for_the_queue(
+    handlers: dict[str, Any], tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("enqueue", "claim", "enqueue"):
+        path, body = (JOBS, {"payload": 1}) if name == "enqueue" else (CLAIMS, {})
+        handlers[name](direct("POST", path, body), Context())
+    blobs = [line for line in printed(capsys.readouterr().out) if "_aws" in line]
+    assert ["queue" in blob for blob in blobs] == [False, True] * 3
+    tables = (
+        (["service"], {each.name: each.unit for each in metrics.OF_DEPLOYMENT}),
+        (["queue", "service"], {each.name: each.unit for each in metrics.OF_QUEUES}),
+    )
+    for blob, (dimensions, known) in zip(blobs, tables * 3, strict=True):
+        (directive,) = blob["_aws"]["CloudWatchMetrics"]
+        assert directive["Namespace"] == METRICS_NAMESPACE
+        assert directive["Dimensions"] == [dimensions]
+        assert (blob["service"], blob.get("queue", "emails")) == (f"osqueue-{tmp_path.name}", "emails")
+        for each in directive["Metrics"]:
+            assert known[each["Name"]] == each["Unit"]
+    committed = blobs[::2]
+    assert [(blob["Commits"], len(blob["CommitMs"])) for blob in committed] == [([1], 1)] * 3
+    assert "Conflicts" not in committed[0]
+    assert committed[2]["Conflicts"] == [1]  # this process had not seen the claim
+
+
+def test_what_becomes_of_jobs_is_counted_by_whoever_commits_it(
+    handlers: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, late = MACHINE.now_ms, 0
+    monkeypatch.setattr(type(MACHINE), "now_ms", lambda self: real() + late)
+
+    def counted(name: str, method: str, path: str, body: Any) -> tuple[dict[str, Any], Any]:
+        capsys.readouterr()
+        answer = handlers[name](direct(method, path, body), Context())
+        (blob,) = [line for line in printed(capsys.readouterr().out) if "_aws" in line and "queue" in line]
+        told = {each: blob.get(each) for each in ("Enqueued", "Completed", "Failed", "WaitMs")}
+        return {each: value for each, value in told.items() if value}, answer["body"]
+
+    three = {"jobs": [{"payload": 1, "max_attempts": 1}] * 3}
+    assert counted("enqueue", "POST", JOBS, three)[0] == {"Enqueued": [3]}
+    late = 4_000
+    told, claimed = counted("claim", "POST", CLAIMS, {"limit": 2})
+    assert told.keys() == {"WaitMs"}
+    assert len(told["WaitMs"]) == 2
+    assert all(4_000 <= each < 60_000 for each in told["WaitMs"])
+    ends = [{"job_id": each["job_id"], "token": each["token"]} for each in claimed["jobs"]]
+    ends = [ends[0] | {"result": 1}, ends[1] | {"error": "no"}]
+    told, _ = counted("complete", "POST", "/v1/queues/emails/completions", {"completions": ends})
+    assert told == {"Completed": [1], "Failed": [1]}
+
+
+def test_wakes_are_counted_with_those_that_lambda_does_not_accept(
+    handlers: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OSQUEUE_WAKES", "lambda")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", "http://127.0.0.1:9")  # nobody listens there
+    mailer = {"target": "arn:aws:lambda:eu-west-1:123456789012:function:mailer"}
+    handlers["queues"](direct("PATCH", "/v1/queues/emails", {"consumers": {"mailer": mailer}}), Context())
+    capsys.readouterr()
+    assert load("enqueue")(direct("POST", JOBS, {"payload": 1}), Context())["status"] == 200
+    (blob,) = [line for line in printed(capsys.readouterr().out) if "Wakes" in line]
+    assert (blob["Wakes"], blob["WakesFailed"], "WakesAgain" in blob) == ([1], [1], False)
+
+
+def test_of_many_waits_as_many_are_told_as_a_line_takes(
+    handlers: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    handlers["enqueue"](direct("POST", JOBS, {"jobs": [{"payload": 1}] * 250}), Context())
+    capsys.readouterr()
+    handlers["claim"](direct("POST", CLAIMS, {"limit": 250}), Context())
+    (blob,) = [line for line in printed(capsys.readouterr().out) if "WaitMs" in line]
+    assert len(blob["WaitMs"]) == 84  # every third
+
+
+def test_commits_of_a_queue_named_head_are_counted_once(
+    handlers: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    handlers["enqueue"](direct("POST", "/v1/queues/head/jobs", {"payload": 1}), Context())
+    (blob,) = [line for line in printed(capsys.readouterr().out) if "Commits" in line]
+    assert (blob["Commits"], len(blob["CommitMs"])) == ([1], 1)
+
+
+def test_ended_leases_are_counted_by_whoever_notices(
+    handlers: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handlers["enqueue"](direct("POST", JOBS, {"payload": 1}), Context())
+    handlers["claim"](direct("POST", CLAIMS, {"lease": 1}), Context())
+    capsys.readouterr()
+    real = MACHINE.now_ms
+    monkeypatch.setattr(type(MACHINE), "now_ms", lambda self: real() + 5_000)
+    handlers["reaper"](direct("POST", "/v1/queues/emails/reap"), Context())
+    (blob,) = [line for line in printed(capsys.readouterr().out) if "LeasesExpired" in line]
+    assert blob["LeasesExpired"] == [1]
 
 
 class Bus:

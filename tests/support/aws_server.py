@@ -60,6 +60,8 @@ def aws_stand_in() -> Iterator[AwsStandIn]:
             self.wfile.write(told)
             self.close_connection = stand_in.close_after
 
+        do_PUT = do_POST  # noqa: N815
+
         def log_message(self, format: str, *args: Any) -> None:
             pass
 

@@ -42,6 +42,18 @@ def load(name: str) -> Any:
     return module.handler
 
 
+class Handlers(dict[str, Any]):
+    """Each is loaded when the test first calls it: its log goes to what is stdout then."""
+
+    def __missing__(self, name: str) -> Any:
+        return self.setdefault(name, load(name))
+
+
+def printed(text: str) -> list[dict[str, Any]]:
+    """What was printed, every line of it JSON."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
 def events() -> dict[str, tuple[str, Any]]:
     """The sample events by name, each with the function it is for."""
     found: dict[str, tuple[str, Any]] = {}

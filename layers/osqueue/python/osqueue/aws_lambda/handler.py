@@ -19,6 +19,7 @@ from .metrics import InvocationCounts, MeteredStore, emit_metrics
 from .timeout import TimedCaller
 
 SCHEDULE = "osqueue.schedule"  # the source of the schedule's events
+STACK = "ResponseURL"  # the field by which events of CloudFormation are known
 TRACE = "_X_AMZN_TRACE_ID"  # set by the runtime for each invocation
 GRACE_S = 0.75  # after its deadline a request is given up; the store did not let go of it
 DEADLINE_S_MIN = 0.1
@@ -57,6 +58,7 @@ class Function:
         # A cold start has more of a processor than the first request: what that will need is loaded now.
         self.api.load()
         self._enqueues = operations.BY_NAME["enqueue"] in mine
+        self._configures = operations.BY_NAME["configure"] in mine
         self._scheduled = functions.BY_NAME[name].schedule_minutes is not None
 
     def __call__(self, event: Any, context: Any) -> Any:
@@ -79,6 +81,10 @@ class Function:
             from .schedule import reap_all  # only the reaper has a schedule
 
             return reap_all(self.api, counts, self._log, left)
+        if self._configures and isinstance(event, dict) and STACK in event:
+            from . import stack_event  # once in a deployment of a consumer
+
+            return stack_event.serve(event, lambda asked: self._answer(asked, counts), left)
         if self._enqueues:
             trace = os.environ.get(TRACE, "")
             event = direct_event.with_job_ids(event, context.aws_request_id, trace, self.machine.now_ms())

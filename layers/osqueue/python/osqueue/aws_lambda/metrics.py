@@ -30,7 +30,7 @@ def _is_head(key: str) -> bool:
     return key.endswith(f"/{HEAD}") and key.count("/") == HEAD_PARTS - 1
 
 
-class Tally:
+class MetricCounts:
     """What was counted in one invocation: of one queue, or of the deployment."""
 
     def __init__(self) -> None:
@@ -41,6 +41,10 @@ class Tally:
         """Count something; nothing is told of what did not happen."""
         if count:
             self.values[metric] = self.values.get(metric, 0) + count
+
+    def most(self, metric: Metric, value: float) -> None:
+        """It is at least that much."""
+        self.values[metric] = max(value, self.values.get(metric, 0.0))
 
     def measured(self, metric: Metric, *values: float) -> None:
         """One more value each."""
@@ -53,14 +57,14 @@ class InvocationCounts:
 
     def __init__(self) -> None:
         self.requests: dict[str, int] = {}  # to the store, by kind
-        self.whole = Tally()
-        self.queues: dict[str, Tally] = {}
+        self.whole = MetricCounts()
+        self.queues: dict[str, MetricCounts] = {}
         self.began: dict[str, float] = {}  # by head: when the commit under way first looked at it
         self.own: set[str] = set()  # versions of heads written here, and not yet heard of
 
-    def of(self, queue: str) -> Tally:
+    def of(self, queue: str) -> MetricCounts:
         """Those of a queue."""
-        return self.queues.setdefault(queue, Tally())
+        return self.queues.setdefault(queue, MetricCounts())
 
 
 # A process may serve several requests at once, each in a context of its own; threads that work for one are given it.
@@ -137,7 +141,7 @@ class MeteredStore(CountingStore):
         return heard
 
 
-def _look(whole: Tally, mine: Tally, before: State | None, state: State) -> None:
+def _look(whole: MetricCounts, mine: MetricCounts, before: State | None, state: State) -> None:
     """Count what a commit did: how its head differs from the one it was made of."""
     whole.add(metrics.COMBINED, max(0, state.load - 1))
     if state.seq == 1:
@@ -167,7 +171,7 @@ def emit_metrics(counts: InvocationCounts) -> None:
         _print(tally, queue)
 
 
-def _print(tally: Tally, queue: str = "") -> None:
+def _print(tally: MetricCounts, queue: str = "") -> None:
     if not (tally.values or tally.series):  # a commit that nobody answered
         return
     emitter = EphemeralMetrics()

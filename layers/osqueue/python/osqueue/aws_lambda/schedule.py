@@ -91,10 +91,15 @@ def _measure(api: Api, counts: InvocationCounts, name: str) -> int:
     gauges = counts.of(name).values
     gauges[metrics.DEPTH] = stats["queued"]
     if not stats["paused"]:  # jobs that nobody may claim wait for somebody who knows it
-        whole, oldest = counts.whole.values, stats["oldest_seconds"] or 0.0
-        gauges[metrics.OLDEST] = oldest
-        whole[metrics.OLDEST] = max(oldest, whole.get(metrics.OLDEST, 0.0))
+        gauges[metrics.OLDEST] = oldest = stats["oldest_seconds"] or 0.0
+        counts.whole.most(metrics.OLDEST, oldest)
     gauges[metrics.DEAD] = stats["failed"]
+    if stats["settings"]["consumers"]:
+        uses = _run(api, queue, queue.steering.flow(), MEASURE_S).consumers.values()
+        gauges[metrics.CONSUMERS] = sum(each.held for each in uses)
+        for each in uses:
+            counts.whole.most(metrics.CONSUMERS_BUSY, 100 * each.held / each.most)
+            counts.whole.most(metrics.WAKE_TRIES, each.tries)
     return int(stats["counters"]["failed"])
 
 

@@ -49,16 +49,24 @@ FAILED_SO_FAR = Metric(
     "FailedSoFar", "Count", "jobs that have failed for good so far; after a pass that saw every queue"
 )
 
+# Of queues with push consumers, by the reaper, too.
+CONSUMERS = Metric("Consumers", "Count", "invocations of consumers at work")
+CONSUMERS_BUSY = Metric("ConsumersBusy", "Percent", "of the invocations that a consumer may have, at work")
+WAKE_TRIES = Metric(
+    "WakeTries", "Count", "how often a consumer was invoked again that has not come; the most of them"
+)
+
 # By every function.
 FAULTS = Metric("Faults", "Count", "requests that were answered with 500 or 503")
 LOST = Metric("EventsLost", "Count", "events that did not reach the bus")
 
 OF_DEPLOYMENT: tuple[Metric, ...] = (
     *(COMMITS, CONFLICTS, COMBINED, COMMIT_MS, EXPIRED),
-    *(OLDEST, PASSES, FAILED_SO_FAR, FAULTS, LOST),
+    *(OLDEST, PASSES, FAILED_SO_FAR, CONSUMERS_BUSY, WAKE_TRIES),
+    *(FAULTS, LOST),
 )
 OF_QUEUES: tuple[Metric, ...] = (
     *(ENQUEUED, COMPLETED, FAILED, WAIT_MS),
     *(WAKES, WAKES_AGAIN, WAKES_FAILED),
-    *(DEPTH, OLDEST, DEAD),
+    *(DEPTH, OLDEST, DEAD, CONSUMERS),
 )
