@@ -1,7 +1,7 @@
 // The page: its frame, its keys, and which part is shown.
 
 import { render, type JSX } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { token } from "./api";
 import { dollars, rate } from "./format";
 import { linkTo, state, useClock, useLive, usePlace } from "./live";
@@ -31,7 +31,7 @@ function Page(): JSX.Element {
   useEffect(() => {
     document.title = place.queue ? `${place.queue} · osqueue` : "osqueue";
   }, [place.queue]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const listen = (event: KeyboardEvent): void => keys(event, place.queue, field.current, () => setHelp(true));
     document.addEventListener("keydown", listen);
     return () => document.removeEventListener("keydown", listen);
@@ -206,7 +206,7 @@ function Locked(): JSX.Element {
 
 function Help({ close }: { close: () => void }): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => dialog.current?.showModal(), []);
+  useLayoutEffect(() => dialog.current?.showModal(), []);
   return (
     <dialog ref={dialog} aria-label="Keys" onClose={close}>
       <h2>Keys</h2>

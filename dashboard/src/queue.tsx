@@ -38,7 +38,6 @@ export function QueuePage({ queue, place }: { queue: string; place: Place }): JS
   const live = useLive();
   const row = live.rows.get(queue);
   const detail = live.detail?.queue === queue ? live.detail : null;
-  const [dialog, ask] = useQuestion();
   const missing = live.listed && live.names !== null && !live.names.includes(queue);
   const { paused = false, paused_until = null } = detail?.stats ?? row ?? {};
   const failed = detail?.stats.failed ?? row?.failed ?? 0;
@@ -47,6 +46,7 @@ export function QueuePage({ queue, place }: { queue: string; place: Place }): JS
     void done(state.change(queue, wish), said);
   };
   const tab = place.job ? "jobs" : place.tab;
+  const [dialog, ask] = useQuestion(place.job ?? tab); // outside of the tabs: lists that become empty leave it alone
   const tabs = useRef<HTMLElement>(null);
   useEffect(() => showCurrent(tabs.current), [tab]);
   return (
@@ -94,17 +94,17 @@ export function QueuePage({ queue, place }: { queue: string; place: Place }): JS
       {missing ? (
         <Empty>There is no queue {queue} here.</Empty>
       ) : place.job !== null ? (
-        <JobPage key={place.job} queue={queue} id={place.job} />
+        <JobPage key={place.job} queue={queue} id={place.job} ask={ask} />
       ) : tab === "jobs" ? (
-        <Jobs queue={queue} place={place} />
+        <Jobs queue={queue} place={place} ask={ask} />
       ) : tab === "dead" ? (
-        <Dead queue={queue} />
+        <Dead queue={queue} ask={ask} />
       ) : tab === "batches" ? (
-        <Batches queue={queue} />
+        <Batches queue={queue} ask={ask} />
       ) : tab === "groups" ? (
-        <Groups queue={queue} detail={detail} />
+        <Groups queue={queue} detail={detail} ask={ask} />
       ) : tab === "schedules" ? (
-        <Schedules queue={queue} detail={detail} />
+        <Schedules queue={queue} detail={detail} ask={ask} />
       ) : tab === "settings" ? (
         <Settings queue={queue} detail={detail} />
       ) : (
