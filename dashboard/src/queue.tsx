@@ -18,6 +18,7 @@ import { Schedules } from "./schedules";
 import { Settings } from "./settings";
 import type { Detail, Job, Sample } from "./types";
 import { Ago, done, Empty, Figure, Section, showCurrent, useQuestion } from "./ui";
+import { Workers } from "./workers";
 
 const RECENT_S = 3_600;
 const RECENT_JOBS = 1_000;
@@ -135,7 +136,7 @@ function Now({ queue, detail }: { queue: string; detail: Detail | null }): JSX.E
   );
   const depth = useMemo(() => [times, samples.map((each) => each[2]), samples.map((each) => each[1])], [detail]);
   if (!row) return <p class="empty">Reading {queue}…</p>;
-  const said = worries(row, now);
+  const said = worries(row, now, detail);
   const dead = row.failed ?? 0;
   return (
     <>
@@ -188,7 +189,7 @@ function Now({ queue, detail }: { queue: string; detail: Detail | null }): JSX.E
       <div class="halves">
         <div>
           <Kinds queue={queue} detail={detail} />
-          <Workers queue={queue} detail={detail} />
+          <Workers queue={queue} row={row} detail={detail} />
         </div>
         <div>
           <Times queue={queue} />
@@ -263,51 +264,6 @@ function Times({ queue }: { queue: string }): JSX.Element {
           </tbody>
         </table>
       )}
-    </Section>
-  );
-}
-
-function Workers({ queue, detail }: { queue: string; detail: Detail | null }): JSX.Element {
-  const jobs = detail?.running?.jobs ?? [];
-  const workers = new Map<string, Job[]>();
-  for (const job of jobs) workers.set(job.worker ?? "?", [...(workers.get(job.worker ?? "?") ?? []), job]);
-  const first = (list: Job[], of: (job: Job) => string | null | undefined): string | null =>
-    list.map(of).filter((each): each is string => !!each).sort()[0] ?? null;
-  const last = (list: Job[], of: (job: Job) => string | null | undefined): string | null =>
-    list.map(of).filter((each): each is string => !!each).sort().at(-1) ?? null;
-  return (
-    <Section title="Workers" aside={workers.size ? `${plural(workers.size, "worker")} with jobs` : null}>
-      {workers.size === 0 ? (
-        <Empty>{detail?.running ? "Nobody holds a job." : "Reading…"}</Empty>
-      ) : (
-        <table class="plain">
-          <thead>
-            <tr>
-              <th>Worker</th>
-              <th class="number">Holds</th>
-              <th class="number">Longest</th>
-              <th class="number">Last sign of life</th>
-            </tr>
-          </thead>
-          <tbody>
-            {[...workers].map(([name, held]) => (
-              <tr key={name}>
-                <th scope="row" class="break">
-                  <a href={`${linkTo(queue, "jobs")}?state=processing&worker=${encodeURIComponent(name)}`}>{name}</a>
-                </th>
-                <td class="number">{count(held.length)}</td>
-                <td class="number">
-                  <Ago at={first(held, (job) => job.started_at)} />
-                </td>
-                <td class="number">
-                  <Ago at={last(held, (job) => job.heartbeat_at ?? job.started_at)} />
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      )}
-      {detail?.running?.cursor && <p class="dim">Of the first {plural(jobs.length, "running job")}.</p>}
     </Section>
   );
 }

@@ -144,7 +144,9 @@ def opening(browser: Browser) -> Iterator[Opener]:
         if message.type == "error" and "Failed to load resource" not in message.text:
             mistakes.append(message.text)
 
-    def open_page(url: str, path: str = "", phone: bool = False, dark: bool = False) -> Page:
+    def open_page(
+        url: str, path: str = "", phone: bool = False, dark: bool = False, own_clock: bool = False
+    ) -> Page:
         context = browser.new_context(
             viewport=PHONE if phone else DESKTOP,  # type: ignore[arg-type]
             color_scheme="dark" if dark else "light",
@@ -152,6 +154,8 @@ def opening(browser: Browser) -> Iterator[Opener]:
         contexts.append(context)
         context.set_default_timeout(STEP_S * 1000)
         page = context.new_page()
+        if own_clock:  # which a test can stop
+            page.clock.install()
         page.on("pageerror", lambda error: mistakes.append(str(error)))
         page.on("console", note)
         page.goto(f"{url}/{path}")
@@ -168,3 +172,15 @@ def opening(browser: Browser) -> Iterator[Opener]:
 def page(opened: Opener, server: Served) -> Callable[..., Page]:
     """Opens a page of the module's server."""
     return lambda path="", **more: opened(server.url, path, **more)
+
+
+def broken_rules(page: Page) -> dict[str, Any]:
+    """The rules of axe-core that a page breaks, and where."""
+    page.evaluate((MODULES / "axe-core/axe.min.js").read_text(encoding="utf-8"))
+    told = page.evaluate("axe.run()")
+    return {each["id"]: [node["html"] for node in each["nodes"]] for each in told["violations"]}
+
+
+def scroll_width(page: Page) -> int:
+    """How wide a page is, with what is beside its window."""
+    return int(page.evaluate("document.documentElement.scrollWidth"))

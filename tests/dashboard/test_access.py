@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from osqueue.asgi.tokens import digest_of
-from tests.dashboard.conftest import MODULES, Opener, Served, served
+from tests.dashboard.conftest import Opener, Served, broken_rules, scroll_width, served
 
 Pages = Callable[..., Page]
 PLACES = {  # with something that is there when the page is
@@ -50,7 +49,7 @@ def furnished(server: Served) -> None:
 def test_a_phone_scrolls_in_one_direction_alone(page: Pages, place: str) -> None:
     found = page(place, phone=True)
     found.locator(PLACES[place]).first.wait_for()
-    assert found.evaluate("document.documentElement.scrollWidth") <= 390
+    assert scroll_width(found) <= 390
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -70,19 +69,12 @@ def test_axe_finds_nothing_in_dialogs(page: Pages, place: str, button: str) -> N
     found.get_by_role("button", name=button).first.click()
     found.get_by_role("dialog").wait_for()
     assert broken_rules(found) == {}
-    assert found.evaluate("document.documentElement.scrollWidth") <= 390
+    assert scroll_width(found) <= 390
 
 
 def test_the_tab_that_is_shown_is_in_sight_on_a_phone(page: Pages) -> None:
     found = page("#/q/mail/settings", phone=True)
     expect(found.get_by_role("link", name="Settings", exact=True)).to_be_in_viewport()
-
-
-def broken_rules(page: Page) -> dict[str, Any]:
-    """The rules of axe-core that a page breaks, and where."""
-    page.evaluate((MODULES / "axe-core/axe.min.js").read_text(encoding="utf-8"))
-    told = page.evaluate("axe.run()")
-    return {each["id"]: [node["html"] for node in each["nodes"]] for each in told["violations"]}
 
 
 def test_all_of_it_is_reached_by_keys(server: Served, page: Pages) -> None:

@@ -19,6 +19,7 @@ from tests.dashboard.conftest import Opener, Served, served
 
 Pages = Callable[..., Page]
 _numbers = count(1)
+AHEAD_S = 5  # the page's clock stops there: later than its now, earlier than it takes silence for the end of a stream
 FORMS = {  # what leads to each from the page of a queue, and a field of it
     "settings": (["Settings"], "Keep results"),
     "filters": (["Jobs"], "Header"),
@@ -48,12 +49,13 @@ def queue(server: Served) -> Queue[Any]:
     return queue
 
 
-def stopped(found: Page) -> Page:
-    """Its page, when all is there that does not wait for a click; from now on no frame and no timer comes."""
+@pytest.fixture
+def stopped(queue: Queue[Any], page: Pages) -> Page:
+    """The page of the queue when all is there that does not wait for a click: no frame and no timer comes any more."""
+    found = page(f"#/q/{queue.name}", own_clock=True)
     found.locator(".chart canvas").first.wait_for()
     shown(found, dead=1)
-    found.clock.install()
-    found.clock.pause_at("2100-01-01")
+    found.clock.pause_at(found.evaluate("Date.now()") / 1_000 + AHEAD_S)
     return found
 
 
@@ -64,8 +66,8 @@ def press(found: Page, *names: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_all_that_is_typed_at_once_stays(queue: Queue[Any], page: Pages, form: str) -> None:
-    found = stopped(page(f"#/q/{queue.name}"))
+def test_all_that_is_typed_at_once_stays(queue: Queue[Any], stopped: Page, form: str) -> None:
+    found = stopped
     way, label = FORMS[form]
     press(found, *way)
     found.get_by_label(label, exact=True).wait_for()
@@ -82,10 +84,10 @@ def test_all_that_is_typed_at_once_stays(queue: Queue[Any], page: Pages, form: s
         expect(fields.nth(at)).to_have_value(f"{at + 1}0")
 
 
-def test_a_filter_that_is_typed_at_once_is_looked_for(queue: Queue[Any], page: Pages) -> None:
+def test_a_filter_that_is_typed_at_once_is_looked_for(queue: Queue[Any], stopped: Page) -> None:
     queue.enqueue(1, kind="mail", headers={"tenant": "acme"})
     queue.enqueue(1, kind="mail")
-    found = stopped(page(f"#/q/{queue.name}"))
+    found = stopped
     press(found, "Jobs")
     for label, value in [("Header", "tenant=acme"), ("Kind", "mail")]:
         found.get_by_label(label, exact=True).fill(value)
@@ -99,8 +101,8 @@ def test_a_filter_that_is_typed_at_once_is_looked_for(queue: Queue[Any], page: P
     expect(found.locator("table.jobs tbody tr")).to_have_count(6)
 
 
-def test_keys_go_into_the_dialog_that_was_asked_for(queue: Queue[Any], page: Pages) -> None:
-    found = stopped(page(f"#/q/{queue.name}"))
+def test_keys_go_into_the_dialog_that_was_asked_for(stopped: Page) -> None:
+    found = stopped
     press(found, "Set up a kind…")
     found.keyboard.type("4g")  # elsewhere these are keys of the page
     expect(found.get_by_role("dialog").get_by_label("Kind", exact=True)).to_have_value("4g")
