@@ -14,7 +14,7 @@ const ORDER = ["lost", "running", "draining", "unregistered"];
 /** Do jobs wait that nobody takes? Null where it is not known who is there. */
 export function deserted(row: Row, detail: Detail | null): boolean | null {
   if (!detail?.workers) return null;
-  const pushed = (detail.stats.settings["consumers"] as unknown[] | undefined)?.length; // functions, invoked when jobs wait
+  const pushed = Object.keys(detail.stats.settings["consumers"] ?? {}).length > 0; // functions, invoked when jobs wait
   const there = detail.workers.workers.some((each) => each.state === "running");
   return (row.queued ?? 0) > 0 && !row.paused && !row.processing && !row.rates?.out && !there && !pushed;
 }

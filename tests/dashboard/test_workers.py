@@ -102,12 +102,14 @@ def test_jobs_that_nobody_takes_are_said_so(server: Served, queue: Queue[Any], p
     expect(found.get_by_text("obody works on it")).to_have_count(0)
 
 
-@pytest.mark.parametrize("state", ["there", "paused", "empty"])
+@pytest.mark.parametrize("state", ["there", "pushed", "paused", "empty"])
 def test_where_somebody_is_there_or_nothing_waits_nothing_is_said(
     server: Served, queue: Queue[Any], page: Pages, state: str
 ) -> None:
     if state == "there":
         says(server, queue, "w-1", name="mailer")
+    elif state == "pushed":
+        queue.configure(consumers={"mailer": {"target": "mailer"}})
     elif state == "paused":
         queue.pause()
     else:
