@@ -45,7 +45,9 @@ class State extends EventTarget {
   /** Learn who looks, then follow. */
   async begin(): Promise<void> {
     try {
-      this.me = await call<Me>("GET", "dashboard/me");
+      const me = await call<Me>("GET", "dashboard/me");
+      if (this.me && this.me.name !== me.name) return location.reload(); // what is shown is another's
+      this.me = me;
       this.locked = false;
       this.lost = null;
       this.watch(this.queue, true);

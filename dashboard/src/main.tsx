@@ -49,9 +49,16 @@ function Page(): JSX.Element {
     field.current?.blur();
   };
 
-  if (live.locked) return <Locked />;
+  if (live.locked && live.me === null) {
+    return (
+      <main>
+        <Locked />
+      </main>
+    );
+  }
   return (
     <>
+      {live.locked && <Locked />}
       <a class="skip" href="#content" onClick={(event) => skip(event)}>
         Skip to the content
       </a>
@@ -167,11 +174,15 @@ function Costs(): JSX.Element | null {
   );
 }
 
+/** Before all of the page, which stays what it is, and goes on when its token is known again. */
 function Locked(): JSX.Element {
+  const dialog = useRef<HTMLDialogElement>(null);
   const [text, setText] = useState("");
   const known = token.get() !== null;
+  const show = (): void => dialog.current?.showModal();
+  useLayoutEffect(show, []);
   return (
-    <main class="locked">
+    <dialog ref={dialog} class="locked" aria-label="Who looks" onCancel={(event) => event.preventDefault()} onClose={show}>
       <form
         class="card"
         onSubmit={(event) => {
@@ -200,7 +211,7 @@ function Locked(): JSX.Element {
         </button>
         <p class="dim">It stays in this tab, and is forgotten when that closes.</p>
       </form>
-    </main>
+    </dialog>
   );
 }
 

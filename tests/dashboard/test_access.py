@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -201,3 +202,39 @@ def test_a_token_is_asked_for_and_its_holder_sees_what_it_covers(guarded: Served
     expect(found.get_by_role("button", name="Pause")).to_be_visible()
     found.keyboard.press("g")
     expect(found.get_by_role("link", name="secret")).to_be_visible()
+
+
+def answered(guarded: Served, status: int) -> None:
+    """Until the boss's token is answered so: the file is read again after a while."""
+    with httpx.Client(base_url=guarded.url, headers={"authorization": "Bearer boss"}) as client:
+        while client.get("/dashboard/me").status_code != status:
+            pass
+
+
+def test_what_is_typed_outlives_a_token(guarded: Served, opened: Opener) -> None:
+    guarded.beside("mail").enqueue(1)
+    found = opened(guarded.url, "#/q/mail/settings")
+    token = found.get_by_label("Token")
+    token.fill("boss")
+    token.press("Enter")
+    field = found.get_by_label("Running at once", exact=True)
+    field.fill("7")
+    tokens = guarded.folder / "tokens.toml"
+    known = tokens.read_text()
+    tokens.write_text(known.replace(digest_of("boss"), digest_of("chief")))
+    answered(guarded, 401)
+    change = found.get_by_role("button", name="Change max_running")
+    change.click()
+    expect(token).to_be_focused()
+    assert broken_rules(found) == {}
+    found.keyboard.press("Escape")
+    found.keyboard.press("Escape")
+    expect(token).to_be_visible()
+    tokens.write_text(known)
+    answered(guarded, 200)
+    token.fill("boss")
+    token.press("Enter")
+    expect(token).to_have_count(0)
+    expect(field).to_have_value("7")
+    change.click()
+    expect(found.get_by_text("max_running changed.")).to_be_visible()
