@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 
 from osqueue.asgi.tokens import digest_of
 from tests.dashboard.conftest import Opener, Served, broken_rules, scroll_width, served
+from tests.support.at_work import until
 
 Pages = Callable[..., Page]
 PLACES = {  # with something that is there when the page is
@@ -207,8 +208,7 @@ def test_a_token_is_asked_for_and_its_holder_sees_what_it_covers(guarded: Served
 def answered(guarded: Served, status: int) -> None:
     """Until the boss's token is answered so: the file is read again after a while."""
     with httpx.Client(base_url=guarded.url, headers={"authorization": "Bearer boss"}) as client:
-        while client.get("/dashboard/me").status_code != status:
-            pass
+        until(lambda: client.get("/dashboard/me").status_code == status)
 
 
 def test_what_is_typed_outlives_a_token(guarded: Served, opened: Opener) -> None:

@@ -12,6 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from osqueue import Queue
 from tests.dashboard.conftest import Served, broken_rules, scroll_width
+from tests.support.at_work import until
 
 Pages = Callable[..., Page]
 SCRIPT = '<img src=x onerror="window.hacked = 1"><script>window.hacked = 1</script>'
@@ -36,8 +37,7 @@ def says(server: Served, queue: Queue[Any], id: str, **entry: Any) -> None:
 def lose(server: Served, queue: Queue[Any], id: str, **entry: Any) -> None:
     """One says so, and nothing more for three seconds."""
     says(server, queue, id, every=1, **entry)
-    while all(each.id != id or each.state != "lost" for each in queue.workers()):
-        pass  # each look is a request
+    until(lambda: any(each.id == id and each.state == "lost" for each in queue.workers()))
 
 
 def workers(found: Page) -> Locator:
