@@ -6,11 +6,11 @@ import { cancelMany } from "./cancel";
 import { count, plural } from "./format";
 import { linkTo, useAsked, useLive } from "./live";
 import type { Batch } from "./types";
-import { Ago, Empty, Trouble, useQuestion, type Ask } from "./ui";
+import { Ago, Empty, Trouble, type Ask } from "./ui";
 
 const AGAIN_MS = 10_000; // times the shards
 
-export function Batches({ queue }: { queue: string }): JSX.Element {
+export function Batches({ queue, ask }: { queue: string; ask: Ask }): JSX.Element {
   const live = useLive();
   const { shards = 1, commits = 0 } = live.rows.get(queue) ?? {};
   const asked = useAsked(
@@ -19,7 +19,6 @@ export function Batches({ queue }: { queue: string }): JSX.Element {
     AGAIN_MS * shards,
     commits,
   );
-  const [dialog, ask] = useQuestion();
   if (!asked.value) {
     return asked.error ? <Trouble text={asked.error.message} /> : <p class="empty">Reading…</p>;
   }
@@ -41,7 +40,6 @@ export function Batches({ queue }: { queue: string }): JSX.Element {
           <BatchCard key={each.batch_id} queue={queue} batch={each} ask={ask} again={asked.again} />
         ))}
       </ul>
-      {dialog}
     </>
   );
 }

@@ -6,7 +6,7 @@ import { call, Failure, queuePath } from "./api";
 import { count, plural } from "./format";
 import { linkTo, state, useAsked, useLive } from "./live";
 import type { DeadGroup, Letter } from "./types";
-import { Ago, Empty, Trouble, useQuestion, type Question } from "./ui";
+import { Ago, Empty, Trouble, type Ask, type Question } from "./ui";
 
 const PAGE = 50;
 const PURGE_MAX = 500; // in one request
@@ -57,7 +57,7 @@ async function purgeAll(queue: string, which: Which, progress: (text: string) =>
   }
 }
 
-export function Dead({ queue }: { queue: string }): JSX.Element {
+export function Dead({ queue, ask }: { queue: string; ask: Ask }): JSX.Element {
   const live = useLive();
   const { shards = 1, failed = 0 } = live.rows.get(queue) ?? {};
   const asked = useAsked(
@@ -66,7 +66,6 @@ export function Dead({ queue }: { queue: string }): JSX.Element {
     AGAIN_MS * shards * Math.max(1, Math.ceil(failed / FEW)),
     failed,
   );
-  const [dialog, ask] = useQuestion();
   const groups = asked.value?.groups ?? [];
   const all = groups.reduce((n, each) => n + each.count, 0);
 
@@ -153,7 +152,6 @@ export function Dead({ queue }: { queue: string }): JSX.Element {
           />
         ))}
       </ul>
-      {dialog}
     </>
   );
 }

@@ -1,7 +1,7 @@
 // Settings as fields of a form: how each is written, read and explained.
 
 import type { JSX } from "preact";
-import { useId } from "preact/hooks";
+import { useId, useState } from "preact/hooks";
 import { exact, secondsOf, starts, startsOf } from "./format";
 
 export interface Field {
@@ -104,6 +104,19 @@ function read(field: Field, text: string): unknown {
 export type Values = Record<string, unknown>;
 export type Texts = Record<string, string>;
 
+/**
+ * What is typed into fields, by their names; all else shows what is. `sent` forgets what was sent, and keeps what was typed
+ * since. No effect clears it: effects come late, after the first keys. What belongs to another queue gets another `key`.
+ */
+export function useTexts(): { texts: Texts; type: (name: string, text: string) => void; sent: (texts: Texts) => void } {
+  const [texts, set] = useState<Texts>({});
+  return {
+    texts,
+    type: (name, text) => set((before) => ({ ...before, [name]: text })),
+    sent: (those) => set((before) => Object.fromEntries(Object.entries(before).filter(([name, text]) => text !== those[name]))),
+  };
+}
+
 /** The fields that say something else than what is. */
 export const changedOf = (fields: Field[], now: Values, texts: Texts): Field[] =>
   fields.filter((field) => texts[field.name] !== undefined && texts[field.name]!.trim() !== shown(field, now[field.name]));
@@ -123,14 +136,14 @@ export function Fields({
   fields,
   now,
   texts,
-  set,
+  type,
   may,
   hint,
 }: {
   fields: Field[];
   now: Values;
   texts: Texts;
-  set: (texts: Texts) => void;
+  type: (name: string, text: string) => void;
   may: boolean;
   hint?: (field: Field) => string; // what holds where one is empty
 }): JSX.Element {
@@ -142,7 +155,7 @@ export function Fields({
         const value = texts[field.name] ?? shown(field, now[field.name]);
         const note = field.note ? `${id}-${field.name}-note` : undefined;
         const change = (event: { currentTarget: HTMLInputElement | HTMLSelectElement }): void =>
-          set({ ...texts, [field.name]: event.currentTarget.value });
+          type(field.name, event.currentTarget.value);
         return (
           <div key={field.name} class={changed.includes(field) ? "changed" : ""}>
             <label for={`${id}-${field.name}`}>{field.text}</label>

@@ -3,11 +3,11 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { cancelMany } from "./cancel";
-import { changedOf, Fields, OF_GROUPS, shown, wishOf, type Field, type Texts } from "./fields";
+import { changedOf, Fields, OF_GROUPS, shown, useTexts, wishOf, type Field } from "./fields";
 import { count, duration, plural, unix } from "./format";
 import { linkTo, state, useClock, useLive } from "./live";
 import type { Detail, Group } from "./types";
-import { Dialog, done, Empty, Section, useQuestion } from "./ui";
+import { Dialog, done, Empty, Section, type Ask } from "./ui";
 
 const SHOWN = 100; // as many as the page is told of
 const FEW = 5;
@@ -57,11 +57,10 @@ function Why({ queue, group }: { queue: string; group: Group }): JSX.Element | n
   );
 }
 
-export function Groups({ queue, detail }: { queue: string; detail: Detail | null }): JSX.Element {
+export function Groups({ queue, detail, ask }: { queue: string; detail: Detail | null; ask: Ask }): JSX.Element {
   const live = useLive();
   const [wanted, setWanted] = useState("");
   const [editing, edit] = useState<string | null>(null);
-  const [dialog, ask] = useQuestion();
   if (!detail?.groups) return <p class="empty">Reading…</p>;
   const told = detail.groups.groups;
   const own = detail.stats.groups;
@@ -168,13 +167,12 @@ export function Groups({ queue, detail }: { queue: string; detail: Detail | null
       )}
       {told.length >= SHOWN && <p class="dim">The first {plural(told.length, "group")}. Write the name of another one.</p>}
       {editing !== null && <GroupLimits key={editing} queue={queue} group={editing} detail={detail} close={() => edit(null)} />}
-      {dialog}
     </>
   );
 }
 
 function GroupLimits({ queue, group, detail, close }: { queue: string; group: string; detail: Detail; close: () => void }): JSX.Element {
-  const [texts, set] = useState<Texts>({});
+  const { texts, type } = useTexts();
   const now = detail.stats.groups[group] ?? {};
   const { settings } = detail.stats;
   const hint = (field: Field): string => `queue: ${shown(field, settings[`group_${field.name}`]) || "none"}`;
@@ -190,7 +188,7 @@ function GroupLimits({ queue, group, detail, close }: { queue: string; group: st
       }}
     >
       <p class="dim">What is left empty is as the queue says.</p>
-      <Fields fields={OF_GROUPS} now={now} texts={texts} set={set} may hint={hint} />
+      <Fields fields={OF_GROUPS} now={now} texts={texts} type={type} may hint={hint} />
     </Dialog>
   );
 }

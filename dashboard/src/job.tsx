@@ -6,12 +6,12 @@ import { call, jobPath, queuePath } from "./api";
 import { bytes, duration, moment, plural, unix } from "./format";
 import { linkTo, useAsked, useClock, useLive } from "./live";
 import type { Job, Story } from "./types";
-import { Ago, done, Empty, Section, StateMark, Trouble, useQuestion } from "./ui";
+import { Ago, done, Empty, Section, StateMark, Trouble, type Ask } from "./ui";
 
 const AGAIN_MS = 20_000; // times the shards
 const OVER = ["completed", "cancelled", "failed"];
 
-export function JobPage({ queue, id }: { queue: string; id: string }): JSX.Element {
+export function JobPage({ queue, id, ask }: { queue: string; id: string; ask: Ask }): JSX.Element {
   const live = useLive();
   const [over, setOver] = useState(false);
   const shards = live.rows.get(queue)?.shards ?? 1;
@@ -25,7 +25,6 @@ export function JobPage({ queue, id }: { queue: string; id: string }): JSX.Eleme
     over ? 0 : AGAIN_MS * shards,
     live.rows.get(queue)?.commits ?? 0,
   );
-  const [dialog, ask] = useQuestion();
   const story = asked.value;
   if (!story) {
     return asked.error ? <Trouble text={asked.error.message} /> : <p class="empty">Reading…</p>;
@@ -142,7 +141,6 @@ export function JobPage({ queue, id }: { queue: string; id: string }): JSX.Eleme
           <Facts queue={queue} job={job} />
         </div>
       </div>
-      {dialog}
     </article>
   );
 }

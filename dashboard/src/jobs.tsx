@@ -5,9 +5,9 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { call, queuePath } from "./api";
 import { cancelMany } from "./cancel";
 import { count, duration, plural, short } from "./format";
-import { linkTo, useAsked, useLive, type Place } from "./live";
+import { goTo, linkTo, useAsked, useLive, type Place } from "./live";
 import type { Job } from "./types";
-import { Ago, Bar, Empty, showCurrent, StateMark, stateWord, Trouble, useQuestion } from "./ui";
+import { Ago, Bar, Empty, showCurrent, StateMark, stateWord, Trouble, type Ask } from "./ui";
 
 const PAGE = 50;
 const AGAIN_MS = 20_000; // the first page, times the shards, and longer the further it has to look
@@ -30,7 +30,7 @@ interface Page {
 const filterOf = (query: URLSearchParams): Filter =>
   Object.fromEntries(FIELDS.map((name) => [name, query.get(name) ?? ""])) as Filter;
 
-export function Jobs({ queue, place }: { queue: string; place: Place }): JSX.Element {
+export function Jobs({ queue, place, ask: askFirst }: { queue: string; place: Place; ask: Ask }): JSX.Element {
   const live = useLive();
   const row = live.rows.get(queue);
   const filter = filterOf(place.query);
@@ -42,7 +42,6 @@ export function Jobs({ queue, place }: { queue: string; place: Place }): JSX.Ele
   const stopping = useRef(false);
   const states = useRef<HTMLElement>(null);
   useEffect(() => showCurrent(states.current), [filter.state]);
-  const [dialog, askFirst] = useQuestion();
   const ask = (cursor?: string | null): Promise<Page> =>
     call<Page>("GET", queuePath(queue, "/jobs"), { query: { ...filter, limit: PAGE, cursor } });
   const pages = older.key === key ? older.pages : [];
@@ -72,7 +71,7 @@ export function Jobs({ queue, place }: { queue: string; place: Place }): JSX.Ele
   };
   const set = (name: string, value: string): void => {
     if (name === "id" && UUID.test(value)) location.hash = linkTo(queue, "job", value);
-    else location.replace(at(name, value));
+    else goTo(at(name, value));
   };
   const all = [...(asked.value ? [asked.value] : []), ...pages];
   const cursor = all.at(-1)?.cursor;
@@ -190,7 +189,6 @@ export function Jobs({ queue, place }: { queue: string; place: Place }): JSX.Ele
           </span>
         </div>
       )}
-      {dialog}
     </>
   );
 }
@@ -210,20 +208,25 @@ function Filtered({
   hint?: string;
   options?: string[];
 }): JSX.Element {
-  const [typed, type] = useState(value); // whatever is told meanwhile
-  useEffect(() => type(value), [value]);
+  const [typed, type] = useState<string | null>(null); // not looked for yet; until then it stays, whatever is told
+  const look = (): void => {
+    if (typed === null) return;
+    type(null);
+    if (typed.trim() !== value) set(name, typed.trim());
+  };
   return (
     <label class={value ? "on" : ""}>
       {text}
       <input
         type="text"
-        value={typed}
+        value={typed ?? value}
         placeholder={hint ?? ""}
         list={options?.length ? `options-${name}` : undefined}
         autocomplete="off"
         spellcheck={false}
         onInput={(event) => type(event.currentTarget.value)}
-        onChange={(event) => set(name, event.currentTarget.value.trim())}
+        onChange={look}
+        onBlur={look}
       />
       {options?.length ? (
         <datalist id={`options-${name}`}>

@@ -2,7 +2,7 @@
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { changedOf, Fields, OF_KINDS, shown, wishOf, type Field, type Texts, type Values } from "./fields";
+import { changedOf, Fields, OF_KINDS, shown, useTexts, wishOf, type Field, type Values } from "./fields";
 import { count, duration, plural, starts, unix } from "./format";
 import { linkTo, state, useClock, useLive } from "./live";
 import type { Detail, LimitUse } from "./types";
@@ -167,7 +167,7 @@ function KindSettings({
   detail: Detail;
   close: () => void;
 }): JSX.Element {
-  const [texts, set] = useState<Texts>({});
+  const { texts, type } = useTexts();
   const [name, setName] = useState(kind ?? "");
   const now = ownOf(detail)[name] ?? {};
   const { settings } = detail.stats;
@@ -201,7 +201,7 @@ function KindSettings({
           <input type="text" value={name} autocomplete="off" spellcheck={false} required onInput={(event) => setName(event.currentTarget.value)} />
         </label>
       )}
-      <Fields fields={OF_KINDS} now={now} texts={texts} set={set} may hint={hint} />
+      <Fields fields={OF_KINDS} now={now} texts={texts} type={type} may hint={hint} />
     </Dialog>
   );
 }

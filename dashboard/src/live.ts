@@ -1,6 +1,6 @@
 // What the page knows, and the hooks by which its parts hear of it.
 
-import { useEffect, useReducer, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "preact/hooks";
 import { call, events, Failure, follow, queuePath } from "./api";
 import type { Bill, Detail, Me, Row, Sample, Stats } from "./types";
 
@@ -32,6 +32,7 @@ class State extends EventTarget {
   private hiding = 0;
   private toastId = 0;
   private failing = 0;
+  private listing: string[] = []; // names, as far as the server knows them
 
   told(): void {
     this.dispatchEvent(new Event("told"));
@@ -44,7 +45,9 @@ class State extends EventTarget {
   /** Learn who looks, then follow. */
   async begin(): Promise<void> {
     try {
-      this.me = await call<Me>("GET", "dashboard/me");
+      const me = await call<Me>("GET", "dashboard/me");
+      if (this.me && this.me.name !== me.name) return location.reload(); // what is shown is another's
+      this.me = me;
       this.locked = false;
       this.lost = null;
       this.watch(this.queue, true);
@@ -93,26 +96,28 @@ class State extends EventTarget {
     bill: Bill | null;
   }): void {
     for (const row of told.queues) this.rows.set(row.queue, row);
-    if (told.names) {
-      this.names = told.names;
-      const there = new Set(told.names);
+    this.listing = told.names ?? this.listing;
+    if (told.listed) {
+      // A server that has just begun knows few names: those that it does not know yet stay.
+      this.listed = true;
+      this.names = this.listing;
+      const there = new Set(this.names);
       for (const name of this.rows.keys()) if (!there.has(name)) this.rows.delete(name);
     }
-    this.listed = told.listed;
     this.trouble = told.trouble;
     this.bill = told.bill;
   }
 
   private hearOf(told: Detail): void {
     if (told.queue !== this.queue) return;
-    const before: Sample[] = this.detail?.queue === told.queue ? this.detail.samples : [];
-    const samples = [...before];
+    const before = this.detail;
+    const samples: Sample[] = [...(before?.samples ?? [])];
     for (const each of told.samples) {
       if (each[0] <= (samples.at(-1)?.[0] ?? 0)) continue;
       if (each[0] - (samples.at(-2)?.[0] ?? 0) < SAMPLE_S) samples.pop(); // as the server does: rates of a moment jump
       samples.push(each);
     }
-    this.detail = { ...told, samples: samples.slice(-SAMPLES_MAX) };
+    this.detail = { ...before, ...told, samples: samples.slice(-SAMPLES_MAX) }; // a part that is not told now stays
   }
 
   /** Change a queue, and show at once what it is like now. */
@@ -156,7 +161,7 @@ document.addEventListener("visibilitychange", () => state.visible());
 /** Draw again whenever anything is told. */
 export function useLive(): State {
   const [, draw] = useReducer<number, void>((n) => n + 1, 0);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const listen = (): void => draw();
     state.addEventListener("told", listen);
     return () => state.removeEventListener("told", listen);
@@ -203,9 +208,15 @@ export function placeOf(hash: string): Place {
 export const linkTo = (queue: string, tab = "", id?: string): string =>
   `#/q/${encodeURIComponent(queue)}${tab ? `/${tab}` : ""}${id === undefined ? "" : `/${encodeURIComponent(id)}`}`;
 
+/** Go there in place of where the page is: at once, as far as the page's parts are told. */
+export function goTo(hash: string): void {
+  location.replace(hash);
+  window.dispatchEvent(new Event("hashchange"));
+}
+
 export function usePlace(): Place {
   const [place, set] = useState(() => placeOf(location.hash));
-  useEffect(() => {
+  useLayoutEffect(() => {
     const listen = (): void => set(placeOf(location.hash));
     window.addEventListener("hashchange", listen);
     return () => window.removeEventListener("hashchange", listen);

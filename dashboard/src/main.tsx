@@ -1,7 +1,7 @@
 // The page: its frame, its keys, and which part is shown.
 
 import { render, type JSX } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { token } from "./api";
 import { dollars, rate } from "./format";
 import { linkTo, state, useClock, useLive, usePlace } from "./live";
@@ -31,7 +31,7 @@ function Page(): JSX.Element {
   useEffect(() => {
     document.title = place.queue ? `${place.queue} · osqueue` : "osqueue";
   }, [place.queue]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const listen = (event: KeyboardEvent): void => keys(event, place.queue, field.current, () => setHelp(true));
     document.addEventListener("keydown", listen);
     return () => document.removeEventListener("keydown", listen);
@@ -49,9 +49,16 @@ function Page(): JSX.Element {
     field.current?.blur();
   };
 
-  if (live.locked) return <Locked />;
+  if (live.locked && live.me === null) {
+    return (
+      <main>
+        <Locked />
+      </main>
+    );
+  }
   return (
     <>
+      {live.locked && <Locked />}
       <a class="skip" href="#content" onClick={(event) => skip(event)}>
         Skip to the content
       </a>
@@ -167,11 +174,15 @@ function Costs(): JSX.Element | null {
   );
 }
 
+/** Before all of the page, which stays what it is, and goes on when its token is known again. */
 function Locked(): JSX.Element {
+  const dialog = useRef<HTMLDialogElement>(null);
   const [text, setText] = useState("");
   const known = token.get() !== null;
+  const show = (): void => dialog.current?.showModal();
+  useLayoutEffect(show, []);
   return (
-    <main class="locked">
+    <dialog ref={dialog} class="locked" aria-label="Who looks" onCancel={(event) => event.preventDefault()} onClose={show}>
       <form
         class="card"
         onSubmit={(event) => {
@@ -200,13 +211,13 @@ function Locked(): JSX.Element {
         </button>
         <p class="dim">It stays in this tab, and is forgotten when that closes.</p>
       </form>
-    </main>
+    </dialog>
   );
 }
 
 function Help({ close }: { close: () => void }): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => dialog.current?.showModal(), []);
+  useLayoutEffect(() => dialog.current?.showModal(), []);
   return (
     <dialog ref={dialog} aria-label="Keys" onClose={close}>
       <h2>Keys</h2>

@@ -18,6 +18,7 @@ import { Schedules } from "./schedules";
 import { Settings } from "./settings";
 import type { Detail, Job, Sample } from "./types";
 import { Ago, done, Empty, Figure, Section, showCurrent, useQuestion } from "./ui";
+import { Workers } from "./workers";
 
 const RECENT_S = 3_600;
 const RECENT_JOBS = 1_000;
@@ -38,7 +39,6 @@ export function QueuePage({ queue, place }: { queue: string; place: Place }): JS
   const live = useLive();
   const row = live.rows.get(queue);
   const detail = live.detail?.queue === queue ? live.detail : null;
-  const [dialog, ask] = useQuestion();
   const missing = live.listed && live.names !== null && !live.names.includes(queue);
   const { paused = false, paused_until = null } = detail?.stats ?? row ?? {};
   const failed = detail?.stats.failed ?? row?.failed ?? 0;
@@ -47,6 +47,7 @@ export function QueuePage({ queue, place }: { queue: string; place: Place }): JS
     void done(state.change(queue, wish), said);
   };
   const tab = place.job ? "jobs" : place.tab;
+  const [dialog, ask] = useQuestion(place.job ?? tab); // outside of the tabs: lists that become empty leave it alone
   const tabs = useRef<HTMLElement>(null);
   useEffect(() => showCurrent(tabs.current), [tab]);
   return (
@@ -94,17 +95,17 @@ export function QueuePage({ queue, place }: { queue: string; place: Place }): JS
       {missing ? (
         <Empty>There is no queue {queue} here.</Empty>
       ) : place.job !== null ? (
-        <JobPage key={place.job} queue={queue} id={place.job} />
+        <JobPage key={place.job} queue={queue} id={place.job} ask={ask} />
       ) : tab === "jobs" ? (
-        <Jobs queue={queue} place={place} />
+        <Jobs queue={queue} place={place} ask={ask} />
       ) : tab === "dead" ? (
-        <Dead queue={queue} />
+        <Dead queue={queue} ask={ask} />
       ) : tab === "batches" ? (
-        <Batches queue={queue} />
+        <Batches queue={queue} ask={ask} />
       ) : tab === "groups" ? (
-        <Groups queue={queue} detail={detail} />
+        <Groups queue={queue} detail={detail} ask={ask} />
       ) : tab === "schedules" ? (
-        <Schedules queue={queue} detail={detail} />
+        <Schedules queue={queue} detail={detail} ask={ask} />
       ) : tab === "settings" ? (
         <Settings queue={queue} detail={detail} />
       ) : (
@@ -135,7 +136,7 @@ function Now({ queue, detail }: { queue: string; detail: Detail | null }): JSX.E
   );
   const depth = useMemo(() => [times, samples.map((each) => each[2]), samples.map((each) => each[1])], [detail]);
   if (!row) return <p class="empty">Reading {queue}…</p>;
-  const said = worries(row, now);
+  const said = worries(row, now, detail);
   const dead = row.failed ?? 0;
   return (
     <>
@@ -188,7 +189,7 @@ function Now({ queue, detail }: { queue: string; detail: Detail | null }): JSX.E
       <div class="halves">
         <div>
           <Kinds queue={queue} detail={detail} />
-          <Workers queue={queue} detail={detail} />
+          <Workers queue={queue} row={row} detail={detail} />
         </div>
         <div>
           <Times queue={queue} />
@@ -263,51 +264,6 @@ function Times({ queue }: { queue: string }): JSX.Element {
           </tbody>
         </table>
       )}
-    </Section>
-  );
-}
-
-function Workers({ queue, detail }: { queue: string; detail: Detail | null }): JSX.Element {
-  const jobs = detail?.running?.jobs ?? [];
-  const workers = new Map<string, Job[]>();
-  for (const job of jobs) workers.set(job.worker ?? "?", [...(workers.get(job.worker ?? "?") ?? []), job]);
-  const first = (list: Job[], of: (job: Job) => string | null | undefined): string | null =>
-    list.map(of).filter((each): each is string => !!each).sort()[0] ?? null;
-  const last = (list: Job[], of: (job: Job) => string | null | undefined): string | null =>
-    list.map(of).filter((each): each is string => !!each).sort().at(-1) ?? null;
-  return (
-    <Section title="Workers" aside={workers.size ? `${plural(workers.size, "worker")} with jobs` : null}>
-      {workers.size === 0 ? (
-        <Empty>{detail?.running ? "Nobody holds a job." : "Reading…"}</Empty>
-      ) : (
-        <table class="plain">
-          <thead>
-            <tr>
-              <th>Worker</th>
-              <th class="number">Holds</th>
-              <th class="number">Longest</th>
-              <th class="number">Last sign of life</th>
-            </tr>
-          </thead>
-          <tbody>
-            {[...workers].map(([name, held]) => (
-              <tr key={name}>
-                <th scope="row" class="break">
-                  <a href={`${linkTo(queue, "jobs")}?state=processing&worker=${encodeURIComponent(name)}`}>{name}</a>
-                </th>
-                <td class="number">{count(held.length)}</td>
-                <td class="number">
-                  <Ago at={first(held, (job) => job.started_at)} />
-                </td>
-                <td class="number">
-                  <Ago at={last(held, (job) => job.heartbeat_at ?? job.started_at)} />
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      )}
-      {detail?.running?.cursor && <p class="dim">Of the first {plural(jobs.length, "running job")}.</p>}
     </Section>
   );
 }

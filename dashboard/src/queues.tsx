@@ -4,8 +4,9 @@ import type { JSX } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import { duration, plural, rate, short } from "./format";
 import { linkTo, useClock, useLive } from "./live";
-import type { Row } from "./types";
+import type { Detail, Row } from "./types";
 import { Ago, Empty, Figure, Num, Spark } from "./ui";
+import { deserted, lost } from "./workers";
 
 const OLD_S = 600; // waiting that long while nothing completes is worth a word
 const FULL = 0.8; // of a limit of the head
@@ -23,16 +24,18 @@ export interface Worry {
   grave: boolean;
 }
 
-/** What is not as it should be, in words; the worst first. */
-export function worries(row: Row, now: number): Worry[] {
+/** What is not as it should be, in words; the worst first. Who works on a queue, its own page knows alone. */
+export function worries(row: Row, now: number, detail: Detail | null = null): Worry[] {
   const found: Worry[] = [];
   const add = (text: string, grave = false): void => void found.push({ text, grave });
   const { rates } = row;
   if (row.error) add(row.error, true);
   const age = oldest(row, now);
-  if (!row.paused && age != null && age > OLD_S && rates?.out === 0 && (row.processing ?? 0) === 0) {
-    add(`nobody works; the oldest job waits for ${duration(age)}`, true);
-  }
+  const stuck = !row.paused && age != null && age > OLD_S && rates?.out === 0 && (row.processing ?? 0) === 0;
+  if (deserted(row, detail) ?? stuck) add(`nobody works on it; the oldest job waits for ${duration(age)}`, true);
+  else if (stuck) add(`no job runs; the oldest one waits for ${duration(age)}`, true);
+  const gone = lost(detail);
+  if (gone > 0) add(`${plural(gone, "worker is", "workers are")} lost`, true);
   if (rates && rates.troubled > 0) {
     const share = rates.troubled / (rates.troubled + rates.out);
     const many = plural(Math.max(1, Math.round(rates.troubled * 60)), "attempt");

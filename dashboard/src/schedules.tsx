@@ -5,11 +5,10 @@ import { call, queuePath, segment } from "./api";
 import { count, duration } from "./format";
 import { useLive } from "./live";
 import type { Detail, Schedule } from "./types";
-import { Ago, done, Empty, useQuestion } from "./ui";
+import { Ago, done, Empty, type Ask } from "./ui";
 
-export function Schedules({ queue, detail }: { queue: string; detail: Detail | null }): JSX.Element {
+export function Schedules({ queue, detail, ask }: { queue: string; detail: Detail | null; ask: Ask }): JSX.Element {
   const live = useLive();
-  const [dialog, ask] = useQuestion();
   const schedules = detail?.schedules?.schedules;
   if (!schedules) return <p class="empty">Reading…</p>;
   if (schedules.length === 0) return <Empty>No schedules. “osqueue cron” and q.schedule() add them.</Empty>;
@@ -79,7 +78,6 @@ export function Schedules({ queue, detail }: { queue: string; detail: Detail | n
           ))}
         </tbody>
       </table>
-      {dialog}
     </>
   );
 }

@@ -1,8 +1,7 @@
 // The settings of a queue, to look at and to change.
 
 import type { JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
-import { changedOf, Fields, SECTIONS, wishOf, type Texts } from "./fields";
+import { changedOf, Fields, SECTIONS, useTexts, wishOf } from "./fields";
 import { state, useLive } from "./live";
 import type { Detail } from "./types";
 import { done } from "./ui";
@@ -12,15 +11,14 @@ const ALL = SECTIONS.flatMap(([, fields]) => fields);
 export function Settings({ queue, detail }: { queue: string; detail: Detail | null }): JSX.Element {
   const live = useLive();
   const may = live.may("configure");
-  const [texts, set] = useState<Texts>({});
-  useEffect(() => set({}), [queue]);
+  const { texts, type, sent } = useTexts();
   if (!detail) return <p class="empty">Reading…</p>;
   const now = detail.stats.settings;
   const changed = changedOf(ALL, now, texts);
   const names = changed.map((each) => each.name).join(", ");
   const save = async (): Promise<void> => {
     const wish = async (): Promise<void> => state.change(queue, wishOf(ALL, now, texts));
-    if (await done(wish(), `${names} changed.`)) set({});
+    if (await done(wish(), `${names} changed.`)) sent(texts);
   };
   return (
     <form
@@ -34,7 +32,7 @@ export function Settings({ queue, detail }: { queue: string; detail: Detail | nu
         <fieldset key={title} class="card">
           <legend class="hidden">{title}</legend>
           <h2 aria-hidden="true">{title}</h2>
-          <Fields fields={fields} now={now} texts={texts} set={set} may={may} />
+          <Fields fields={fields} now={now} texts={texts} type={type} may={may} />
         </fieldset>
       ))}
       <p class="dim">
@@ -48,7 +46,7 @@ export function Settings({ queue, detail }: { queue: string; detail: Detail | nu
             {changed.length === 0 ? "Nothing changed" : `Change ${names}`}
           </button>
           {changed.length > 0 && (
-            <button type="button" onClick={() => set({})}>
+            <button type="button" onClick={() => sent(texts)}>
               Put back
             </button>
           )}

@@ -128,6 +128,21 @@ export interface Job {
   left_out?: Record<string, string>;
 }
 
+/** By its own word, and by its leases; of who says nothing of itself there is no more than name, state and holds. */
+export interface Worker {
+  name: string;
+  state: string; // running, draining, lost, unregistered
+  holds: number; // of workers of one name, all of theirs
+  oldest_start?: string | null;
+  id?: string | null;
+  host?: string | null;
+  version?: string | null;
+  concurrency?: number | null;
+  kinds?: string[] | null;
+  since?: string | null;
+  seen?: string | null;
+}
+
 export interface Letter {
   job_id: string;
   id?: string | null;
@@ -198,6 +213,7 @@ export interface Detail {
   groups?: { groups: Group[] };
   schedules?: { schedules: Schedule[] };
   running?: { jobs: Job[]; cursor?: string | null };
+  workers?: { workers: Worker[]; more?: boolean };
 }
 
 export interface Story {

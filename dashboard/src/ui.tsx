@@ -1,7 +1,7 @@
 // The parts that pages are made of.
 
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { ago, count, moment, short } from "./format";
 import { state, useClock, useLive } from "./live";
 
@@ -159,9 +159,7 @@ export function Dialog({
   const [progress, setProgress] = useState("");
   const [error, setError] = useState("");
   const id = useId();
-  useEffect(() => {
-    dialog.current?.showModal();
-  }, []);
+  useLayoutEffect(() => dialog.current?.showModal(), []); // before the next key is pressed
   const go = async (): Promise<void> => {
     setBusy(true);
     setError("");
@@ -216,16 +214,17 @@ export interface Question {
 
 export type Ask = (question: Question) => void;
 
-/** A dialog that asks before something is done, and what opens it. */
-export function useQuestion(): [JSX.Element | null, Ask] {
-  const [question, set] = useState<Question | null>(null);
-  if (!question) return [null, set];
-  const { text, ...rest } = question;
+/** A dialog that asks before something is done, and what opens it. Whoever goes elsewhere is not asked there. */
+export function useQuestion(where: string): [JSX.Element | null, Ask] {
+  const [asked, set] = useState<{ question: Question; where: string } | null>(null);
+  const ask: Ask = (question) => set({ question, where });
+  if (asked?.where !== where) return [null, ask];
+  const { text, ...rest } = asked.question;
   return [
     <Dialog {...rest} close={() => set(null)}>
       {text}
     </Dialog>,
-    set,
+    ask,
   ];
 }
 

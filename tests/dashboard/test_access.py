@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
+import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
 from osqueue.asgi.tokens import digest_of
-from tests.dashboard.conftest import MODULES, Opener, Served, served
+from tests.dashboard.conftest import Opener, Served, broken_rules, scroll_width, served
+from tests.support.at_work import until
 
 Pages = Callable[..., Page]
 PLACES = {  # with something that is there when the page is
@@ -50,7 +51,7 @@ def furnished(server: Served) -> None:
 def test_a_phone_scrolls_in_one_direction_alone(page: Pages, place: str) -> None:
     found = page(place, phone=True)
     found.locator(PLACES[place]).first.wait_for()
-    assert found.evaluate("document.documentElement.scrollWidth") <= 390
+    assert scroll_width(found) <= 390
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -70,19 +71,12 @@ def test_axe_finds_nothing_in_dialogs(page: Pages, place: str, button: str) -> N
     found.get_by_role("button", name=button).first.click()
     found.get_by_role("dialog").wait_for()
     assert broken_rules(found) == {}
-    assert found.evaluate("document.documentElement.scrollWidth") <= 390
+    assert scroll_width(found) <= 390
 
 
 def test_the_tab_that_is_shown_is_in_sight_on_a_phone(page: Pages) -> None:
     found = page("#/q/mail/settings", phone=True)
     expect(found.get_by_role("link", name="Settings", exact=True)).to_be_in_viewport()
-
-
-def broken_rules(page: Page) -> dict[str, Any]:
-    """The rules of axe-core that a page breaks, and where."""
-    page.evaluate((MODULES / "axe-core/axe.min.js").read_text(encoding="utf-8"))
-    told = page.evaluate("axe.run()")
-    return {each["id"]: [node["html"] for node in each["nodes"]] for each in told["violations"]}
 
 
 def test_all_of_it_is_reached_by_keys(server: Served, page: Pages) -> None:
@@ -209,3 +203,38 @@ def test_a_token_is_asked_for_and_its_holder_sees_what_it_covers(guarded: Served
     expect(found.get_by_role("button", name="Pause")).to_be_visible()
     found.keyboard.press("g")
     expect(found.get_by_role("link", name="secret")).to_be_visible()
+
+
+def answered(guarded: Served, status: int) -> None:
+    """Until the boss's token is answered so: the file is read again after a while."""
+    with httpx.Client(base_url=guarded.url, headers={"authorization": "Bearer boss"}) as client:
+        until(lambda: client.get("/dashboard/me").status_code == status)
+
+
+def test_what_is_typed_outlives_a_token(guarded: Served, opened: Opener) -> None:
+    guarded.beside("mail").enqueue(1)
+    found = opened(guarded.url, "#/q/mail/settings")
+    token = found.get_by_label("Token")
+    token.fill("boss")
+    token.press("Enter")
+    field = found.get_by_label("Running at once", exact=True)
+    field.fill("7")
+    tokens = guarded.folder / "tokens.toml"
+    known = tokens.read_text()
+    tokens.write_text(known.replace(digest_of("boss"), digest_of("chief")))
+    answered(guarded, 401)
+    change = found.get_by_role("button", name="Change max_running")
+    change.click()
+    expect(token).to_be_focused()
+    assert broken_rules(found) == {}
+    found.keyboard.press("Escape")
+    found.keyboard.press("Escape")
+    expect(token).to_be_visible()
+    tokens.write_text(known)
+    answered(guarded, 200)
+    token.fill("boss")
+    token.press("Enter")
+    expect(token).to_have_count(0)
+    expect(field).to_have_value("7")
+    change.click()
+    expect(found.get_by_text("max_running changed.")).to_be_visible()

@@ -88,3 +88,17 @@ def test_a_server_that_dies_is_said_to_and_all_goes_on_when_it_is_back(
 
 def test_requests_to_the_store_are_counted_and_shown(server: Served, page: Pages) -> None:
     expect(page().get_by_text("store requests")).to_be_visible()
+
+
+def test_a_queue_that_cannot_be_read_says_so_on_its_page(tmp_path: Path, opened: Opener) -> None:
+    with served(tmp_path) as server:
+        server.beside("mail").enqueue(1)
+        server.beside("torn").enqueue(1)
+        (head,) = (tmp_path / "store").glob("*/torn/0/head")
+        head.write_bytes(b"no head")
+        found = opened(server.url, "#/q/torn")
+        expect(found.get_by_label("What needs attention")).to_be_visible()
+        found.get_by_role("link", name="Settings").click()
+        expect(found.get_by_role("main")).to_contain_text("Reading…")
+        found.get_by_role("link", name="All queues", exact=True).click()
+        expect(found.get_by_role("row", name="mail").locator("[data-name=waiting]")).to_have_text("1")

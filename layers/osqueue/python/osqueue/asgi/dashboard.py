@@ -150,7 +150,9 @@ class Dashboard:
                 yield _event("queues", message)
                 told = number
                 trend = None if queue is None else overview.trends.get(queue)
-                if trend is not None and not trend.parts and trend.stats:
+                if trend is not None and not trend.stats:
+                    trend = None  # it could never be read; its line says why
+                if trend is not None and not trend.parts:
                     await overview.look_into(trend)
                 if trend is not None and (trend.parts_number > parts_told or not parts_told):
                     samples = [each for each in trend.samples if each.at > series_told]
