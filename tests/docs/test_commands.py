@@ -41,7 +41,6 @@ OTHERS = {
         "kubectl",
         "printf",
         "source",
-        "terraform",
         "unzip",
     ),
     *("sudo", "systemctl", "zcat"),
@@ -172,6 +171,7 @@ AWS_CUSTOM = {
     ("s3", "cp"): {"recursive"},
     ("s3", "sync"): {"delete"},
     ("s3", "rb"): {"force"},
+    ("s3", "rm"): {"recursive"},
     ("logs", "tail"): {"since", "follow", "filter-pattern", "format"},
     ("cloudformation", "wait"): {"stack-name"},
 }
@@ -222,7 +222,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 
 def check_pip(words: list[str]) -> None:
-    if words[1] != "install":
+    if words[1] not in ("install", "download"):
         raise Wrong(f"pip {words[1]}")
     for word in words[2:]:
         extras = re.fullmatch(r".*osqueue\[(.*)\]", word)

@@ -53,6 +53,8 @@ def deploy(made: Any) -> dict[str, str]:
         for each in files.values():
             for place in each["destinations"].values():
                 boto3.client("s3").put_object(Bucket=assets, Key=place["objectKey"], Body=EMPTY_ZIP)
+        for each in made.resources(duty, "AWS::SSM::Parameter").values():
+            each.pop("Tags")  # a map, as CloudFormation has it; moto takes it for a list
         body = json.dumps(made.templates[duty])
         formation.create_stack(StackName=name, TemplateBody=body, Capabilities=["CAPABILITY_IAM"])
         ended[duty] = formation.describe_stacks(StackName=name)["Stacks"][0]["StackStatus"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aws_cdk.assertions import Match, Template
 
+from osqueue.aws_calls import WAKES_VARIABLE
 from osqueue.aws_lambda.handler import SCHEDULE
 from osqueue.contract import functions as table
 from osqueue.contract.functions import FUNCTIONS, deployed_name
@@ -176,6 +177,7 @@ def test_the_environment_variables_are_those_of_the_table(
             table.SERVICE,
             table.NAMESPACE,
             table.LOG_LEVEL,
+            WAKES_VARIABLE,
         }
         bucket = f"osqueue-{name}-<AWS::AccountId>-<AWS::Region>-an"
         assert policies.plain(variables[table.STORE]) == f"s3://{bucket}"
