@@ -6,16 +6,18 @@ and which leases had run out, tells the head itself.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from aws_lambda_powertools.metrics import EphemeralMetrics
+import msgspec
 
 from .. import forks
-from ..clock import Machine
+from ..clock import MACHINE, Machine
 from ..commit.writer import HEAD, OnHead
-from ..contract import metrics
+from ..contract import functions, metrics
 from ..contract.metrics import Metric
 from ..core.state import Counters, State
 from ..stores.base import Get, PutIfAbsent, PutIfMatch, Refused, Store, StoreReply, StoreRequest, Written
@@ -168,18 +170,26 @@ def emit_metrics(counts: InvocationCounts) -> None:
     _print(counts.whole)
     # A call that nobody waits for any more may go on counting.
     for queue, tally in tuple(counts.queues.items()):
-        _print(tally, queue)
+        _print(tally, {metrics.QUEUE: queue})
 
 
-def _print(tally: MetricCounts, queue: str = "") -> None:
+def _print(tally: MetricCounts, dimensions: dict[str, str] = {}) -> None:  # noqa: B006 - it is only read
+    """A line of CloudWatch's embedded metric format. Powertools' emitter took a fifth of a warm request to make it."""
     if not (tally.values or tally.series):  # a commit that nobody answered
         return
-    emitter = EphemeralMetrics()
-    for metric, value in tuple(tally.values.items()):
-        emitter.add_metric(metric.name, metric.unit, value)
+    values = {metric: [value] for metric, value in tuple(tally.values.items())}
     for metric, series in tuple(tally.series.items()):
-        for value in series[:: 1 + (len(series) - 1) // VALUES_MAX]:
-            emitter.add_metric(metric.name, metric.unit, round(value, 1))
-    if queue:
-        emitter.add_dimension(metrics.QUEUE, queue)
-    emitter.flush_metrics()
+        values[metric] = [round(value, 1) for value in series[:: 1 + (len(series) - 1) // VALUES_MAX]]
+    named = {metrics.SERVICE: os.environ.get(functions.SERVICE, "osqueue"), **dimensions}
+    directive = {
+        "Namespace": os.environ.get(functions.NAMESPACE, functions.METRICS_NAMESPACE),
+        "Dimensions": [list(named)],
+        "Metrics": [{"Name": metric.name, "Unit": metric.unit} for metric in values],
+    }
+    line = {
+        "_aws": {"Timestamp": MACHINE.now_ms(), "CloudWatchMetrics": [directive]},
+        **named,
+        **{metric.name: value for metric, value in values.items()},
+    }
+    sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
+    sys.stdout.flush()
