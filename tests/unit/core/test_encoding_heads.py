@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from osqueue.core import encoding
 from osqueue.core.encoding import ROWS_MIN, HeadEncoder, decode_head, encode_head
@@ -20,7 +21,7 @@ from osqueue.core.job_ops import (
     LeaseRef,
     ReleaseJobs,
 )
-from osqueue.core.state import JobRecord, LeaseRecord
+from osqueue.core.state import JobRecord, LeaseRecord, ScheduleRow
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -62,6 +63,14 @@ def test_rows_that_stay_come_go_or_change_are_encoded_as_if_all_were_new(
             case _:
                 pass
         assert encoder.encode(shard.state) == encode_head(shard.state)
+
+
+def test_schedules_are_encoded_as_they_stand_now(shard: Any) -> None:
+    encoder = HeadEncoder()
+    nightly, hourly = ScheduleRow("nightly", next_ms=1), ScheduleRow("hourly", next_ms=2)
+    for rows in ((nightly,), (nightly, hourly), (replace(nightly, next_ms=3), hourly), (hourly,), ()):
+        state = replace(shard.state, schedules=rows)
+        assert encoder.encode(state) == encode_head(state)
 
 
 def test_leases_that_stay_are_encoded_once(

@@ -130,6 +130,7 @@ class HeadEncoder:
     def __init__(self) -> None:
         self._finished = _Rows()
         self._tables = _Rows()
+        self._schedules = _Rows()
         self._leases = _Entries()
         self._sessions = _Entries()
         self._windows: dict[tuple[int, str, str], _Window] = {}  # of lanes
@@ -148,6 +149,8 @@ class HeadEncoder:
             known["finished"] = self._finished.encode(state.finished)
         if state.tables:
             known["tables"] = self._tables.encode(state.tables)
+        if state.schedules:
+            known["schedules"] = self._schedules.encode(state.schedules)
         if state.holds:
             known["holds"] = self._held(state.holds)
         return encode_head(replace(state, **known))
