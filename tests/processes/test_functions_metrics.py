@@ -108,7 +108,7 @@ def test_commits_are_counted_for_the_deployment_and_for_the_queue(
     assert ["queue" in blob for blob in blobs] == [False, True] * 3
     tables = (
         (["service"], {each.name: each.unit for each in metrics.OF_DEPLOYMENT}),
-        (["queue", "service"], {each.name: each.unit for each in metrics.OF_QUEUES}),
+        (["service", "queue"], {each.name: each.unit for each in metrics.OF_QUEUES}),
     )
     for blob, (dimensions, known) in zip(blobs, tables * 3, strict=True):
         (directive,) = blob["_aws"]["CloudWatchMetrics"]

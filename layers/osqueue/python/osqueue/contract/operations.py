@@ -1,7 +1,8 @@
 """The operations of the API: one table, one row for each.
 
 The server, the client, ``openapi.json``, the local stack, the CDK app and the tables of the documentation are made
-from it. A new operation is a row here (or in ``work``) and, in the module of ``server/`` that the row names, a function of its name.
+from it. A new operation is a row here (or in ``work``) and, in the module of ``server/`` that the row names, a function
+of its name.
 """
 
 from __future__ import annotations
