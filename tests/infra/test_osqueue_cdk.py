@@ -38,7 +38,9 @@ PUBLIC = {
     "Canary": "(*, minutes=, errors=)",
     "Cors": "(*, origins, max_age_s=)",
     "DeployedQueue": "(deployment, name)",
-    "DeployedQueue.add_consumer": "(name, function, *, batch=, max_concurrency=, window=, kinds=, lease=, layer=, events=)",
+    "DeployedQueue.add_consumer": (
+        "(name, function, *, batch=, max_concurrency=, window=, kinds=, lease=, layer=, events=)"
+    ),
     "DeployedQueue.grant_enqueue": "(grantee, via=)",
     "DeployedQueue.grant_operate": "(grantee, via=)",
     "DeployedQueue.grant_read": "(grantee, via=)",
