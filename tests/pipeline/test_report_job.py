@@ -178,6 +178,7 @@ def of(
         relation(engine, METRICS_HOURLY, hours),
         relation(engine, METRICS_WORKERS, workers),
         relation(engine, METRICS_ERRORS, errors),
+        relation(engine, JOBS, ()),
     )
 
 

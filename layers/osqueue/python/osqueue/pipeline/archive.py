@@ -50,6 +50,13 @@ def begin_of(partition: str) -> int | None:
     return round(begin.timestamp() * 1000)
 
 
+def hour_of(part: str) -> int:
+    """When the hour of a part begins, which lies in one."""
+    at = begin_of(part.removeprefix(ROOT).rpartition("/")[0])
+    assert at is not None
+    return at
+
+
 def queues_of(folder: str = ROOT) -> Flow[list[str]]:
     """The queues that the archive, or a table in a folder of its own, tells of. Raises Unavailable."""
     found: list[str] = []

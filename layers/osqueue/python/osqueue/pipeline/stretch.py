@@ -66,6 +66,7 @@ class Compacted(Struct, frozen=True):
     jobs: int = 0  # rows
     attempts: int = 0  # rows
     repeats: int = 0  # records that an earlier hour or part had
+    clock_suspect: int = 0  # of the jobs, those with moments that the store's clock does not allow
     aside: tuple[SkippedPart, ...] = ()  # parts that were left out, and why
 
     def __add__(self, other: Compacted) -> Compacted:
@@ -85,7 +86,7 @@ def unreadable(store: BlockingDriver, parts: Sequence[str]) -> dict[str, str]:
     with _without_cycles():
         for part, records, why in _decoded(store, parts):
             try:
-                transforms.rows(records, _name(part))
+                transforms.rows(records, _name(part), archive.hour_of(part))
             except OUT_OF_RANGE as error:
                 found[part] = _beyond(error)
             if why:
@@ -127,7 +128,7 @@ class _Task:
         jobs, attempts = (TableFileWriter(table.arrow, table.spread) for table in (JOBS, ATTEMPTS))
         mine: set[str] = set()
         oldest_ms = hour.at_ms
-        repeats = 0
+        repeats = suspect = 0
         aside: list[SkippedPart] = []
         for part, records in self._read(hour.parts, aside):
             ended_ms = min(each.finished_ms for each in records) - CLOCK_AHEAD_MS_MAX
@@ -135,12 +136,13 @@ class _Task:
             known = [mine, *self._earlier(oldest_ms // HOUR_MS * HOUR_MS, hour.at_ms)]
             fresh, told = _fresh(records, known)
             try:
-                rows = transforms.rows(fresh, _name(part))
+                rows = transforms.rows(fresh, _name(part), hour.at_ms)
             except OUT_OF_RANGE as error:
                 aside.append(SkippedPart.of(self._hour_range.store, part, _beyond(error)))
                 continue
             mine |= told
             repeats += len(records) - len(fresh)
+            suspect += len(rows.jobs) - rows.jobs["clock_suspect"].null_count
             jobs.add(rows.jobs)
             attempts.add(rows.attempts)
         # Leases first: where a new hour has jobs, it is whole.
@@ -155,6 +157,7 @@ class _Task:
             jobs=jobs.rows,
             attempts=attempts.rows,
             repeats=repeats,
+            clock_suspect=suspect,
             aside=tuple(aside),
         )
 

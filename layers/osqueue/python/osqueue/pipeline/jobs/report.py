@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ...errors import NotFound, Rejected, Unavailable
 from ...model.validation import queue_name
-from .. import files
+from .. import clocks, files
 from ..engines.base import Engine, rows
 from ..places import place
 from ..report.collect import collect
@@ -48,6 +48,7 @@ class ReviewResult(Struct, frozen=True):
     jobs: int  # that arrived in the period
     since: str
     until: str
+    clock_suspect: int = 0  # jobs that were left out: their moments cannot be
 
 
 def run(engine: Engine, config: Review) -> ReviewResult:
@@ -57,7 +58,9 @@ def run(engine: Engine, config: Review) -> ReviewResult:
         raise Rejected("target_ms: it is below zero. Give milliseconds, such as 60000.", field="target_ms")
     hour = _hour(config.since, "since")
     first = None if hour is None else datetime.fromtimestamp(hour / 1000, UTC).date()
-    told = history(engine, root, tuple(map(queue_name, config.queues)), first)
+    until = _hour(config.until, "until")
+    last = None if until is None else datetime.fromtimestamp(until / 1000, UTC).date()
+    told = history(engine, root, tuple(map(queue_name, config.queues)), first, last)
     begins_ms, ends_ms = _period(engine, told, config)
     report = collect(engine, told, begins_ms, ends_ms, config.target_ms, config.title)
     if not report.queues and report.unmeasured:
@@ -73,6 +76,7 @@ def run(engine: Engine, config: Review) -> ReviewResult:
         jobs=report.totals.enqueued,
         since=_iso(report.begins_ms),
         until=_iso(report.ends_ms),
+        clock_suspect=sum(each.jobs for each in report.suspect),
     )
 
 
@@ -82,6 +86,12 @@ def _period(engine: Engine, told: ReportTables, config: Review) -> tuple[int, in
     if since is None or until is None:
         (ends,) = rows(engine, ends_of(engine, told.jobs))
         if ends["first"] is None:
+            suspect = sum(clocks.suspects(engine, told.suspect).values())
+            if suspect:
+                raise NotFound(
+                    f"tables: {told.root} has no other jobs than {suspect:,} whose moments the store's clock does not "
+                    "allow. Look at them: SELECT job_id, clock_suspect FROM jobs."
+                )
             raise NotFound(
                 f"tables: {told.root} has no jobs. Compact an archive first: osqueue pipeline compact."
             )

@@ -35,6 +35,7 @@ from .model import (
     Error,
     QueueSection,
     ReviewPage,
+    SuspectJobs,
     Totals,
     WeekHour,
     WorkerLoad,
@@ -71,6 +72,7 @@ def collect(
         period = replace(period, target_ms=_target(engine, told))
     everything, totals = _totals(engine, told, period)
     error, unmeasured = _first_error(engine, told), _unmeasured(engine, told, period)
+    suspect = _suspect(engine, told)
     names = sorted(totals, key=lambda name: (-totals[name].enqueued - totals[name].ended, name))
     shown = names[:QUEUES_MAX]
     told = of_queues(engine, told, shown)
@@ -106,6 +108,7 @@ def collect(
         title,
         error,
         unmeasured,
+        suspect,
     )
 
 
@@ -129,6 +132,14 @@ def _unmeasured(engine: Engine, told: ReportTables, period: Period) -> tuple[tup
         )
         SELECT queue, day_ms FROM counted GROUP BY queue, day_ms HAVING sum(more) <> 0 ORDER BY queue, day_ms""")
     return tuple((row["queue"], row["day_ms"]) for row in rows(engine, found))
+
+
+def _suspect(engine: Engine, told: ReportTables) -> tuple[SuspectJobs, ...]:
+    """What is left out, by queue, the most first."""
+    found = engine.sql(f"""
+        SELECT queue, count(*) AS jobs, min(job_id) AS job_id, min_by(clock_suspect, job_id) AS moments
+        FROM {told.suspect} GROUP BY queue ORDER BY jobs DESC, queue""")
+    return tuple(SuspectJobs(**row) for row in rows(engine, found))
 
 
 # ── Totals ───────────────────────────────────────────────────────────────────

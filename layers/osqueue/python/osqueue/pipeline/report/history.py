@@ -10,7 +10,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from ...core.state import COMPLETED
-from .. import tables
+from .. import clocks, tables
 from ..engines.base import Engine, Relation
 from ..figures import RANKS
 from .model import HOUR_MS, Quantiles
@@ -25,6 +25,7 @@ class ReportTables(Struct, frozen=True):
     hours: Relation
     workers: Relation
     errors: Relation
+    suspect: Relation  # jobs that are left out: their moments cannot be
 
 
 class Period(Struct, frozen=True):
@@ -50,13 +51,26 @@ class Period(Struct, frozen=True):
         return range(self.begins_ms // self.step_ms * self.step_ms, self.ends_ms, self.step_ms)
 
 
-def history(engine: Engine, root: str, queues: Sequence[str] = (), since: date | None = None) -> ReportTables:
-    """The tables below a folder: of all queues or some, from the first day or a later one on."""
+def history(
+    engine: Engine,
+    root: str,
+    queues: Sequence[str] = (),
+    since: date | None = None,
+    until: date | None = None,
+) -> ReportTables:
+    """The tables below a folder: of all queues or some, from the first day or a later one on.
+
+    Of suspect jobs those that were archived by the last day: when they really happened nobody knows.
+    """
     used = (
         *(tables.JOBS, tables.ATTEMPTS),
         *(tables.METRICS_HOURLY, tables.METRICS_WORKERS, tables.METRICS_ERRORS),
     )
-    return ReportTables(root, *(engine.read(root, table, queues, since) for table in used))
+    jobs, attempts, *metrics = (engine.read(root, table, queues, since) for table in used)
+    archived = "" if until is None else f" AND date <= cast('{until}' AS date)"
+    left_out = engine.sql(f"SELECT * FROM {jobs} WHERE NOT ({clocks.TRUSTED}){archived}")
+    history = (clocks.trusted(engine, each) for each in (jobs, attempts))
+    return ReportTables(root, *history, *metrics, left_out)
 
 
 def since(engine: Engine, told: ReportTables, period: Period) -> ReportTables:
@@ -86,6 +100,7 @@ def _filtered(engine: Engine, told: ReportTables, history: str, metrics: str) ->
         told.root,
         *(those(relation, history) for relation in (told.jobs, told.attempts)),
         *(those(relation, metrics) for relation in (told.hours, told.workers, told.errors)),
+        those(told.suspect, history),
     )
 
 

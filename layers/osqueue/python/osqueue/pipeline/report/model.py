@@ -139,6 +139,15 @@ class QueueSection(Struct, frozen=True):
     week: tuple[WeekHour, ...] = ()
 
 
+class SuspectJobs(Struct, frozen=True):
+    """Jobs of a queue that are left out, because some of their moments cannot be."""
+
+    queue: str
+    jobs: int
+    job_id: str  # one of them
+    moments: str  # those of it that cannot be, as columns of the table
+
+
 class ReviewPage(Struct, frozen=True):
     """Everything on the page."""
 
@@ -152,6 +161,7 @@ class ReviewPage(Struct, frozen=True):
     title: str = TITLE
     error: Error | None = None  # the most frequent one, over all queues
     unmeasured: tuple[tuple[str, int], ...] = ()  # queues and days whose metrics are not those of their jobs
+    suspect: tuple[SuspectJobs, ...] = ()  # what is left out, by queue
 
 
 def step_for(span_ms: int) -> int:
