@@ -86,9 +86,11 @@ def hours(queue: str, since_ms: int | None, until_ms: int | None) -> Flow[list[H
 
 def days_of(folder: str, queue: str, since_ms: int | None, until_ms: int | None) -> Flow[list[str]]:
     """What lies in a queue's folders from the day of one moment to that of another, in the archive or a table."""
-    own = f"{folder}queue={queue}/"
-    after = own if since_ms is None else f"{own}{_day_of(since_ms)}"
-    last = own + (_AFTER if until_ms is None else f"{_day_of(until_ms)}/{_AFTER}")
+    whole = f"{folder}queue={queue}/"
+    after = whole if since_ms is None else f"{whole}{_day_of(since_ms)}"
+    last = whole + (_AFTER if until_ms is None else f"{_day_of(until_ms)}/{_AFTER}")
+    within_a_day = None not in (since_ms, until_ms) and _day_of(since_ms) == _day_of(until_ms - 1)
+    own = f"{after}/" if within_a_day else whole
     found: list[str] = []
     while True:
         listed = yield List(own, after=after)

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from ..core.archive_record import ArchiveRecord, AttemptRecord
 from ..limits import DELAY_MS_MAX
 from .archive import HOUR_MS
-from .engines.base import Engine, Relation, rows
 
 AHEAD_MS_MAX = HOUR_MS  # of the end of the hour in which the part was written
 LIVED_MS_MAX = 400 * 24 * HOUR_MS  # before that hour: what waits or is worked at for longer is not believed
@@ -51,16 +50,3 @@ def possible(first_ms: int, last_ms: int, hour_ms: int) -> bool:
 
 def _bounds(hour_ms: int) -> tuple[int, int]:
     return hour_ms - LIVED_MS_MAX, hour_ms + HOUR_MS + AHEAD_MS_MAX
-
-
-def trusted(engine: Engine, relation: Relation) -> Relation:
-    """The rows of ``jobs`` or ``attempts`` that are not suspect."""
-    return engine.sql(f"SELECT * FROM {relation} WHERE {TRUSTED}")
-
-
-def suspects(engine: Engine, jobs: Relation) -> dict[str, int]:
-    """How many jobs are suspect, by queue."""
-    found = engine.sql(
-        f"SELECT queue, count(*) AS number FROM {jobs} WHERE NOT ({TRUSTED}) GROUP BY queue ORDER BY queue"
-    )
-    return {row["queue"]: row["number"] for row in rows(engine, found)}

@@ -11,7 +11,7 @@ A moment that readers of tables cannot show, before 1970 or after the year 9999,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -48,14 +48,17 @@ def key(record: ArchiveRecord) -> str:
     return f"{record.job_id}{record.run}"
 
 
-def rows(records: Sequence[ArchiveRecord], part: str, hour_ms: int) -> Rows:
-    """The records of an archive part of this name, written in this hour, as rows."""
-    told = [(each, own(each)) for each in records]
+def rows(parts: Mapping[str, Sequence[ArchiveRecord]], hour_ms: int) -> Rows:
+    """The records of some parts by their names, all written in this hour, as rows.
+
+    Columns are made of all of them together: most of the time of a few rows would go into that.
+    """
+    told = [(each, own(each)) for records in parts.values() for each in records]
     suspect = _suspect(told, hour_ms)
     leases = pa.StructArray.from_arrays(
         _leases([lease for _, mine in told for lease in mine]), fields=list(_LEASE)
     )
-    return Rows(_jobs(told, leases, suspect, part), _attempts(told, leases, suspect))
+    return Rows(_jobs(told, leases, suspect, parts), _attempts(told, leases, suspect))
 
 
 def own(record: ArchiveRecord) -> AttemptRecords:
@@ -92,7 +95,7 @@ def _jobs(
     told: Sequence[tuple[ArchiveRecord, AttemptRecords]],
     leases: pa.StructArray,
     suspect: Sequence[str | None],
-    part: str,
+    parts: Mapping[str, Sequence[ArchiveRecord]],
 ) -> pa.Table:
     records = [record for record, _ in told]
     claimable = [max(each.enqueued_ms, each.scheduled_ms) for each in records]
@@ -105,7 +108,7 @@ def _jobs(
         "job_id": [each.job_id for each in records],
         "run": [each.run for each in records],
         "state": [each.state for each in records],
-        **{column.name: [column.value(each) for each in records] for column in KEPT},
+        **{column.name: column.values(records) for column in KEPT},
         "enqueued_at": _moments([each.enqueued_ms for each in records]),
         "claimable_at": _moments(claimable),
         "start_by": _moments([each.start_by_ms or None for each in records]),
@@ -129,7 +132,7 @@ def _jobs(
         "codec": [each.codec for each in records],
         "attempts": pa.ListArray.from_arrays(pa.array(ends, pa.int32()), leases),
         "clock_suspect": suspect,
-        "part": pa.repeat(part, len(records)),
+        "part": [name for name, mine in parts.items() for _ in mine],
     }
     return _table(columns, _JOBS)
 

@@ -16,12 +16,11 @@ from msgspec import Struct
 from ...commit.effects import together
 from ...errors import Rejected
 from ...model.validation import queue_name
-from .. import clocks, figures, files, tables
+from .. import figures, files, tables
+from ..ended import EndedJobs, by_queue, ended
 from ..engines.base import Engine, Relation, rows
 from ..figures import DAY_MS, FigureWindow
 from ..tables import (
-    ATTEMPTS,
-    JOBS,
     METRICS_DAILY,
     METRICS_ERRORS,
     METRICS_HOURLY,
@@ -56,8 +55,10 @@ class MetricsResult(Struct, frozen=True):
     clock_suspect: dict[str, int] = {}  # jobs that were left out, by queue: their moments cannot be
 
 
-def run(engine: Engine, config: Metrics, progress: Progress = silent) -> MetricsResult:
-    """Replace the metrics of a range of days."""
+def run(
+    engine: Engine, config: Metrics, progress: Progress = silent, read: EndedJobs | None = None
+) -> MetricsResult:
+    """Replace the metrics of a range of days, from the jobs that somebody has read for it, or those of the tables."""
     root = engine.place(config.tables, "tables")
     queues = tuple(map(queue_name, config.queues))
     if config.target_ms < 0:
@@ -65,10 +66,9 @@ def run(engine: Engine, config: Metrics, progress: Progress = silent) -> Metrics
     since, until = _day(config.since, "since"), _day(config.until, "until", up=True)
     if since is not None and until is not None and since >= until:
         raise Rejected("until: it is not after the day of since. Give a later moment.", field="until")
-    told = _history(engine, root, JOBS, since, queues)
-    suspect = clocks.suspects(engine, told)
-    jobs = clocks.trusted(engine, told)
-    attempts = clocks.trusted(engine, _history(engine, root, ATTEMPTS, since, queues))
+    # A job is archived in the hour of its end or a later one.
+    told = read or ended(engine, root, queues, None if since is None else _moment(since).date())
+    jobs, attempts, suspect = told.jobs, told.attempts, by_queue(engine, told.suspect)
     (ends,) = rows(engine, ends_of(engine, jobs))
     first = since if since is not None else _floor(ends["first"]) if ends["first"] is not None else until
     last = (
@@ -101,13 +101,6 @@ def ends_of(engine: Engine, jobs: Relation) -> Relation:
     return engine.sql(
         f"SELECT unix_millis(min(enqueued_at)) AS first, unix_millis(max(finished_at)) AS last FROM {jobs}"
     )
-
-
-def _history(
-    engine: Engine, root: str, table: TableSpec, since: int | None, queues: Sequence[str]
-) -> Relation:
-    """What may tell of the days from ``since`` on: a job is archived in the hour of its end or a later one."""
-    return engine.read(root, table, queues, None if since is None else _moment(since).date())
 
 
 def _empty(

@@ -10,7 +10,8 @@ import pyarrow as pa
 from msgspec import Struct
 
 from ...core.state import COMPLETED
-from .. import clocks, tables
+from .. import tables
+from ..ended import EndedJobs, ended
 from ..engines.base import Engine, Relation
 from ..figures import RANKS
 from .model import HOUR_MS, Quantiles
@@ -57,20 +58,19 @@ def history(
     queues: Sequence[str] = (),
     since: date | None = None,
     until: date | None = None,
+    read: EndedJobs | None = None,
 ) -> ReportTables:
     """The tables below a folder: of all queues or some, from the first day or a later one on.
 
-    Of suspect jobs those that were archived by the last day: when they really happened nobody knows.
+    Of suspect jobs those that were archived by the last day: when they really happened nobody knows. ``read`` are the
+    jobs, if somebody has read them.
     """
-    used = (
-        *(tables.JOBS, tables.ATTEMPTS),
-        *(tables.METRICS_HOURLY, tables.METRICS_WORKERS, tables.METRICS_ERRORS),
-    )
-    jobs, attempts, *metrics = (engine.read(root, table, queues, since) for table in used)
-    archived = "" if until is None else f" AND date <= cast('{until}' AS date)"
-    left_out = engine.sql(f"SELECT * FROM {jobs} WHERE NOT ({clocks.TRUSTED}){archived}")
-    history = (clocks.trusted(engine, each) for each in (jobs, attempts))
-    return ReportTables(root, *history, *metrics, left_out)
+    told = read or ended(engine, root, queues, since)
+    used = (tables.METRICS_HOURLY, tables.METRICS_WORKERS, tables.METRICS_ERRORS)
+    metrics = [engine.read(root, table, queues, since) for table in used]
+    archived = "" if until is None else f" WHERE date <= cast('{until}' AS date)"
+    suspect = engine.sql(f"SELECT * FROM {told.suspect}{archived}")
+    return ReportTables(root, told.jobs, told.attempts, *metrics, suspect)
 
 
 def since(engine: Engine, told: ReportTables, period: Period) -> ReportTables:
