@@ -89,8 +89,9 @@ def days_of(folder: str, queue: str, since_ms: int | None, until_ms: int | None)
     whole = f"{folder}queue={queue}/"
     after = whole if since_ms is None else f"{whole}{_day_of(since_ms)}"
     last = whole + (_AFTER if until_ms is None else f"{_day_of(until_ms)}/{_AFTER}")
-    within_a_day = None not in (since_ms, until_ms) and _day_of(since_ms) == _day_of(until_ms - 1)
-    own = f"{after}/" if within_a_day else whole
+    own = whole
+    if since_ms is not None and until_ms is not None and _day_of(since_ms) == _day_of(until_ms - 1):
+        own = f"{after}/"  # one day: nothing else is listed
     found: list[str] = []
     while True:
         listed = yield List(own, after=after)

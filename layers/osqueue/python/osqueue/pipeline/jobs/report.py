@@ -73,7 +73,7 @@ def run(engine: Engine, config: Review, read: EndedJobs | None = None) -> Review
     return ReviewResult(
         path=out.removeprefix("file://"),
         bytes=len(text),
-        queues=len(report.queues) + report.queues_other,
+        queues=len(report.queues) + len(report.others),
         jobs=report.totals.enqueued,
         since=_iso(report.begins_ms),
         until=_iso(report.ends_ms),

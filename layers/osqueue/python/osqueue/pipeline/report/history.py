@@ -67,10 +67,10 @@ def history(
     """
     told = read or ended(engine, root, queues, since)
     used = (tables.METRICS_HOURLY, tables.METRICS_WORKERS, tables.METRICS_ERRORS)
-    metrics = [engine.read(root, table, queues, since) for table in used]
+    hours, workers, errors = (engine.read(root, table, queues, since) for table in used)
     archived = "" if until is None else f" WHERE date <= cast('{until}' AS date)"
     suspect = engine.sql(f"SELECT * FROM {told.suspect}{archived}")
-    return ReportTables(root, told.jobs, told.attempts, *metrics, suspect)
+    return ReportTables(root, told.jobs, told.attempts, hours, workers, errors, suspect)
 
 
 def since(engine: Engine, told: ReportTables, period: Period) -> ReportTables:
@@ -98,8 +98,11 @@ def _filtered(engine: Engine, told: ReportTables, history: str, metrics: str) ->
 
     return ReportTables(
         told.root,
-        *(those(relation, history) for relation in (told.jobs, told.attempts)),
-        *(those(relation, metrics) for relation in (told.hours, told.workers, told.errors)),
+        those(told.jobs, history),
+        those(told.attempts, history),
+        those(told.hours, metrics),
+        those(told.workers, metrics),
+        those(told.errors, metrics),
         those(told.suspect, history),
     )
 

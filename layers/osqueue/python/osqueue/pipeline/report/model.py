@@ -50,6 +50,11 @@ class Totals(Struct, frozen=True):
     whole: Quantiles | None = None  # of jobs that completed, from claimable to end; None: none did
 
     @property
+    def trouble(self) -> int:
+        """Jobs that started too late or failed."""
+        return self.started - self.in_time + self.failed
+
+    @property
     def ended(self) -> int:
         """Jobs that ended, however they did."""
         return self.completed + self.failed + self.cancelled
@@ -156,8 +161,8 @@ class ReviewPage(Struct, frozen=True):
     step_ms: int
     target_ms: int  # how long a job may wait for its start
     totals: Totals = Totals()  # of all queues
-    queues: tuple[QueueSection, ...] = ()  # the busiest first
-    queues_other: int = 0  # how many have no section
+    queues: tuple[QueueSection, ...] = ()  # those with most late and failed jobs first
+    others: tuple[tuple[str, Totals], ...] = ()  # queues without a section
     title: str = TITLE
     error: Error | None = None  # the most frequent one, over all queues
     unmeasured: tuple[tuple[str, int], ...] = ()  # queues and days whose metrics are not those of their jobs

@@ -56,10 +56,11 @@ def page(report: ReviewPage) -> str:
             ],
             tag(
                 "p",
-                f"{words.whole(report.queues_other)} smaller queues are counted above only.",
+                f"{words.count(len(report.others), 'queue')} with less trouble: in the table of all queues alone. "
+                "A page of some queues has a section for each: --queue NAME.",
                 class_="nothing",
             )
-            if report.queues_other
+            if report.others
             else None,
         ),
         tag("footer", tag("p", _method(report))),
@@ -230,29 +231,35 @@ def _middle(quantiles: Quantiles | None) -> tuple[str, str]:
 
 
 def overview(report: ReviewPage, points: Sequence[Sequence[Point]]) -> Markup:
-    """All queues in one table, each with its depth over the period."""
+    """All queues in one table: those with most late and failed jobs first, with their depth over the period."""
     rows = []
     for index, (queue, each) in enumerate(zip(report.queues, points, strict=True)):
-        totals = queue.totals
         depths = [point.depth for point in each]
         rows.append(
             (
                 tag("a", tag("bdi", queue.name), href=f"#q{index}"),
-                words.whole(totals.enqueued),
-                words.whole(totals.completed),
-                words.whole(totals.failed),
-                words.percent(share(totals.in_time, totals.started)),
-                words.span(totals.wait.p95_ms if totals.wait else None),
+                *_in_short(queue.totals),
                 timeline.spark(depths, "depth", f"o{index}", f"Depth of {queue.name}"),
                 words.whole(max(depths, default=0)),
             )
         )
+    rows += [(tag("bdi", name), *_in_short(totals), words.DASH, words.DASH) for name, totals in report.others]
     columns = ("queue", "arrived", "completed", "failed", "in time", "p95 wait", "depth", "deepest")
     return tag(
         "section",
         tag("h2", "All queues"),
         table(columns, rows, "All queues", class_="data queues"),
         id="queues",
+    )
+
+
+def _in_short(totals: Totals) -> tuple[str, ...]:
+    return (
+        words.whole(totals.enqueued),
+        words.whole(totals.completed),
+        words.whole(totals.failed),
+        words.percent(share(totals.in_time, totals.started)),
+        words.span(totals.wait.p95_ms if totals.wait else None),
     )
 
 
