@@ -137,7 +137,8 @@ footer { margin-top: 3.5rem; border-top: 1px solid var(--rule); padding-top: .75
   .tiles dd b { font-size: 1.3rem; }
   .pair, .errors { grid-template-columns: minmax(0, 1fr); }
   .odd { display: none; }
-  figcaption + .scroll th, figcaption + .scroll td { white-space: normal; }
+  figcaption + .scroll th, .queues th { white-space: normal; } td, thead th { overflow-wrap: normal; }
+  .queues :is(th, td):nth-last-child(-n + 2) { display: none; } .queues :is(th, td) { padding-right: .4rem; }
   th, td { padding-right: .55rem; font-size: .8rem; } tbody th { max-width: 8.5rem; }
   .readout { float: none; max-width: none; min-height: 1.2rem; }
   .lanes li { grid-template-columns: minmax(0, 1fr); } .lanes .facts, .lanes .plot { grid-row: auto; grid-column: 1; }
