@@ -137,8 +137,18 @@ def _check(deployment: Deployment, name: str, own: lambda_.Function, wished: Con
 
 def _prepare(deployment: Deployment, own: lambda_.Function, layer: bool, tells: bool) -> None:
     """What makes a consumer of a function, of however many queues."""
+    wished = layer, tells
+    known = deployment.consumers.get(own.node.path)
+    if known is not None and known != wished:
+        raise Misconfigured(
+            "function: it consumes another queue already, with another layer= or events=. A function has one"
+            " environment: say the same for each queue, or define another function"
+        )
+    deployment.consumers[own.node.path] = wished
     resource = _resource_of(own)
-    if CONSUMER_TAG in resource.tags.tag_values():
+    if (
+        known is not None or CONSUMER_TAG in resource.tags.tag_values()
+    ):  # by this object, or by another for the same name
         return
     # At once and not by an aspect, so that another call sees it.
     resource.tags.set_tag(CONSUMER_TAG, deployment.names.name)

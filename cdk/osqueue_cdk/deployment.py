@@ -39,6 +39,9 @@ class Deployment(Construct):
         super().__init__(scope, construct_id)
         self.names = Names(self, name)
         self.kms_key = kms_key
+        self.consumers: dict[
+            str, tuple[bool, bool]
+        ] = {}  # functions that are some, with layer and with events
         self.made: tuple[Construct, ...] = ()  # what of it this stack makes, and attaching consumers needs
 
     def queue(self, name: str) -> DeployedQueue:

@@ -162,6 +162,19 @@ def test_wakes_are_counted_with_those_that_lambda_does_not_accept(
     assert (blob["Wakes"], blob["WakesFailed"], "WakesAgain" in blob) == ([1], [1], False)
 
 
+def test_a_delay_is_no_wait(
+    handlers: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, late = MACHINE.now_ms, 0
+    monkeypatch.setattr(type(MACHINE), "now_ms", lambda self: real() + late)
+    handlers["enqueue"](direct("POST", JOBS, {"payload": 1, "delay": 60}), Context())
+    late = 60_000
+    capsys.readouterr()
+    handlers["claim"](direct("POST", CLAIMS, {}), Context())
+    (blob,) = [line for line in printed(capsys.readouterr().out) if "WaitMs" in line]
+    assert blob["WaitMs"][0] < 60_000  # the delay itself would be more
+
+
 def test_of_many_waits_as_many_are_told_as_a_line_takes(
     handlers: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -65,7 +65,7 @@ def _path_of(event: dict[str, Any]) -> str:
         " "
     )  # a method and a path, as the table of operations has it
     parameters = event.get("pathParameters") or {}
-    if not template:
+    if not template or "+}" in template:  # of an API that is not ours, which takes any path
         path: str = event.get("rawPath", "/")
         return path
     return str(template).format(

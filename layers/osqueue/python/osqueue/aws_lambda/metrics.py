@@ -61,7 +61,7 @@ class InvocationCounts:
         self.requests: dict[str, int] = {}  # to the store, by kind
         self.whole = MetricCounts()
         self.queues: dict[str, MetricCounts] = {}
-        self.began: dict[str, float] = {}  # by head: when the commit under way first looked at it
+        self.began: dict[str, float] = {}  # by head: when the commit under way last looked at it
         self.own: set[str] = set()  # versions of heads written here, and not yet heard of
 
     def of(self, queue: str) -> MetricCounts:
@@ -110,7 +110,9 @@ class MeteredStore(CountingStore):
             return super().perform(request)
         if not _is_head(request.key):
             return super().perform(request)
-        began = counts.began.setdefault(request.key, self._machine.monotonic())
+        if isinstance(request, Get) or request.key not in counts.began:
+            counts.began[request.key] = self._machine.monotonic()
+        began = counts.began[request.key]
         reply = super().perform(request)
         if not isinstance(request, Get):
             self._committed(counts, request.key, began, reply)
@@ -160,7 +162,7 @@ def _look(whole: MetricCounts, mine: MetricCounts, before: State | None, state: 
     if now.claimed > was.claimed:
         new = [each.job for key, each in state.leases.items() if key not in leases and each.job.run == 1]
         mine.measured(
-            metrics.WAIT_MS, *(max(0, state.now_ms - max(job.enqueued_ms, job.due_ms)) for job in new)
+            metrics.WAIT_MS, *(max(0, state.now_ms - max(job.enqueued_ms, job.scheduled_ms)) for job in new)
         )
 
 
