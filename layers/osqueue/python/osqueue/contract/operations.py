@@ -52,6 +52,16 @@ ROUTES: tuple[Route, ...] = (
         faults=(202, 409),
     ),
     Route(
+        name="upload",
+        method="POST",
+        path=QUEUE + "/uploads",
+        what="A place for a payload or a result that is too large for a request.",
+        function="jobs",
+        module="uploads",
+        request=schemas.NewUpload,
+        answer=schemas.Upload,
+    ),
+    Route(
         name="claim",
         method="POST",
         path=QUEUE + "/claims",
