@@ -21,12 +21,11 @@ from ..core.rows import BodyRef
 from ..errors import OsqueueError, Rejected
 from ..model.fields import moment
 from ..objects.layout import root_of, unavailable
-from ..objects.staging import UPLOADS
+from ..objects.staging import UPLOADS, UPLOADS_SHARD
 from ..stores.base import AnnouncedPut, Found, Get, Missing, PresignedRequest, Store
 from ..stores.relay import Relay
 
 SECONDS = 900  # for which a signed request may be sent
-SHARD = 0  # in whose folder uploads lie: every queue has it
 
 _NAME = re.compile(r"[0-9a-f]{12}-[0-9a-f]{16}-([0-9a-f]{1,16})")
 
@@ -94,7 +93,7 @@ def uploaded(queue: str, names: Iterable[str]) -> Flow[dict[str, bytes | Osqueue
 
 
 def _read(queue: str, name: str, size: int) -> Flow[bytes | OsqueueError]:
-    get = Get(f"{root_of(queue, SHARD)}{UPLOADS}/{name}", start=0, length=size + 1)
+    get = Get(f"{root_of(queue, UPLOADS_SHARD)}{UPLOADS}/{name}", start=0, length=size + 1)
     reply = yield from ask(get, OBJECT)
     if isinstance(reply, Missing):
         return NOTHING_THERE

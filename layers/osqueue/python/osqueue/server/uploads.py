@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 
-from ..commit.effects import QueueFlow
+from ..commit.effects import QueueFlow, Submit
 from ..contract.functions import CONTENT_BYTES_MAX
 from ..contract.schemas import NewUpload, Upload
 from ..core.encoding import staged_name
 from ..errors import Rejected
 from ..model import validation
 from ..objects.layout import root_of
-from ..objects.staging import UPLOADS
+from ..objects.staging import UPLOADS, UPLOADS_SHARD
 from ..stores.base import AnnouncedPut
 from .request import RequestContext
-from .transfers import SHARD
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -30,9 +29,10 @@ def upload(request: RequestContext) -> QueueFlow[Upload]:
         )
     flows = request.warm.flows
     yield from flows.known_queue()
-    seen = yield from flows.state_seen(SHARD)
+    yield Submit(UPLOADS_SHARD, ())  # the head as it is now: what is born with it lives for a day
+    seen = yield from flows.state_seen(UPLOADS_SHARD)
     name = staged_name(UPLOADS, seen.seq, flows.machine.bits(64), body.bytes)
-    announced = AnnouncedPut(root_of(flows.queue, SHARD) + name, body.bytes, body.sha256)
+    announced = AnnouncedPut(root_of(flows.queue, UPLOADS_SHARD) + name, body.bytes, body.sha256)
     signed, until = yield from flows.transfers.signed(announced)
     text = name.removeprefix(f"{UPLOADS}/")
     return Upload(upload=text, url=signed.url, headers=signed.headers, expires_at=until)
