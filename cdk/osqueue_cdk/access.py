@@ -45,8 +45,8 @@ ACCESS: dict[str, Access] = {
     "claim": Access(),
     "complete": Access(),
     "heartbeat": Access(delete=(INTENTS, WORKERS)),  # a worker that ends takes its entry away
-    # Jobs are asked for by ids, and told of after the queue has forgotten them.
-    "jobs": Access(read=(SHARDS, INTENTS, IDS, ARCHIVE)),
+    # Jobs are asked for by ids, and told of after the queue has forgotten them; a first upload registers its queue.
+    "jobs": Access(read=(SHARDS, INTENTS, IDS, ARCHIVE), write=(SHARDS, INTENTS, REGISTER)),
     # Purging rewrites a job wherever it lies, in the archive and in backups, too; settings may make a queue.
     "queues": Access(
         read=(SHARDS, INTENTS, IDS, ARCHIVE, BACKUPS),
