@@ -182,7 +182,6 @@ def live(at: Deployment) -> None:
     at.ask("complete", "POST", "/films/completions", ended)
     assert "download" in at.ask("jobs", "GET", f"/films/jobs/{film['job_id']}/result")
     at.ask("queues", "POST", "/films/purge", {"jobs": [film["job_id"]]})
-    at.upload("emails")  # that nobody names
     drawn = keys.key_of(newest)
     ghost = drawn[:-2] + bytes([drawn[-2] ^ 7, 0])  # of a job that nobody came to enqueue
     for n in range(GHOSTS):
@@ -202,6 +201,7 @@ def live(at: Deployment) -> None:
     at.ask(
         "queues", "POST", "/letters/purge", {"jobs": [first["job_id"], single["job_id"]]}
     )  # all that its archive part tells of
+    at.upload("emails")  # that nobody names
     for _ in range(10):
         at.clock.advance(DAY)
         at.reap()

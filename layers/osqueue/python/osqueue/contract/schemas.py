@@ -47,7 +47,7 @@ class Upload(ResponseBody, frozen=True, kw_only=True):
 
     upload: str
     url: str  # begins with a slash: of this API
-    headers: dict[str, str] = {}
+    headers: dict[str, str]
     expires_at: datetime
 
 
@@ -55,7 +55,7 @@ class Download(ResponseBody, frozen=True, kw_only=True):
     """Where to GET a content that is too large for an answer, with these headers."""
 
     url: str  # begins with a slash: of this API
-    headers: dict[str, str] = {}
+    headers: dict[str, str]
     bytes: int
     crc32: int
     codec: str  # what serialised it
