@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from .. import limits
 from ..commit.effects import AwaitNews, Sleep
 from ..contract.error_codes import error_of
+from ..contract.functions import PAYLOAD_BYTES_MAX
 from ..contract.schemas import (
     CompletionResults,
     Ending,
@@ -41,7 +42,7 @@ from ..operations.claims import ClaimResult, GrantedLease, TurnAnswers, claim_of
 from ..operations.endings import AbortedJob, AttemptEnd, EndingCalls
 from ..operations.head_board import JITTER_SHARE, Pace, WorkWaiter
 from .call import RemoteFlow, batches, one_for_each
-from .content import content, encoded
+from .content import content, encoded, fields
 from .large_contents import LargeContents
 
 POLL_SECONDS_FIRST = 0.1  # between two calls of a claim that waits, doubled up to …
@@ -215,8 +216,10 @@ class RemoteClaims(EndingCalls, LargeContents):
         if isinstance(item, Completion):
             data = item.result
             if item.codec and isinstance(data, bytes):
-                how = yield from self.sent(self.codec.results, data, "result")
-                large = len(data) if "upload" in how else 0
+                if len(data) > PAYLOAD_BYTES_MAX:
+                    how, large = (yield from self.uploaded(data)), len(data)
+                else:
+                    how = fields(self.codec.results, data, "result")
         elif isinstance(item, FailedAttempt):
             wait = None if item.retry_ms < 0 else item.retry_ms / 1000
             how = {"error": _error_details(item), "retry_in": wait, "retry": not item.final}

@@ -7,8 +7,10 @@ from itertools import count
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from ..contract.error_codes import error_of
+from ..contract.functions import PAYLOAD_BYTES_MAX
 from ..contract.schemas import Accepted, AcceptedJobs, NewJob, NewJobs
 from ..errors import OsqueueError, Rejected, Throttled
 from ..model import validation
@@ -16,7 +18,7 @@ from ..model.job import Enqueued
 from ..model.job_options import check_item, columns_of, options_of
 from ..model.keys import KeySource, job_id
 from .call import RemoteFlow, batches, one_for_each
-from .content import encoded
+from .content import decoded, encoded, fields
 from .large_contents import LargeContents
 
 TURNS = 256  # a key's last byte
@@ -71,9 +73,10 @@ class RemoteEnqueue(LargeContents):
         found = check_item(item)
         options = options_of(columns_of(found))
         data = encoded(self.codec, found["payload"], "payload")
-        content = yield from self.sent(self.codec, data, "payload")
+        large = len(data) > PAYLOAD_BYTES_MAX
+        content = (yield from self.uploaded(data)) if large else fields(self.codec, data, "payload")
         job = msgspec.json.encode(NewJob(job_id=job_id(key), **options, **content))
-        return job, len(data) if "upload" in content else 0
+        return job, len(data) if large else 0
 
     def _send(self, jobs: Sequence[bytes], beside: Sequence[int]) -> RemoteFlow[list[Enqueued]]:
         """Jobs in as many calls as it takes, one commit for each. Later ones wait for earlier ones: order is kept."""
@@ -104,7 +107,10 @@ class RemoteEnqueue(LargeContents):
             result: Any = None
             if error is None:
                 try:
-                    result = yield from self.result_in(each)
+                    if each.download is UNSET:
+                        result = decoded(self.codec, each.result, each.data, each.codec)
+                    else:
+                        result = yield from self.fetched_result(each.download)
                 except OsqueueError as failure:
                     error = failure
             found.append(Enqueued(each.status, each.job_id, each.state, result, error))

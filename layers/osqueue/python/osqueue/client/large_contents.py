@@ -7,16 +7,11 @@ from itertools import count
 from typing import Any
 from zlib import crc32
 
-from msgspec import UNSET
-
 from ..commit.effects import Sleep
 from ..commit.retry import CALL
-from ..contract.functions import PAYLOAD_BYTES_MAX
-from ..contract.schemas import Accepted, Download, NewUpload, Result, Upload
+from ..contract.schemas import Download, NewUpload, Upload
 from ..errors import Damaged, OsqueueError, Unavailable
-from ..model.codecs import Codec
 from .call import ApiClient, RemoteFlow
-from .content import decoded, fields
 from .transports.base import ApiAnswer, Transfer
 
 THERE_ALREADY = 412  # a PUT whose answer was lost, the second time
@@ -32,10 +27,8 @@ PASSING = (
 class LargeContents(ApiClient):
     """What the flows of all callers do with contents of that size."""
 
-    def sent(self, codec: Codec, data: bytes, field: str) -> RemoteFlow[dict[str, Any]]:
-        """How a request carries a content; a large one is uploaded first. Raises what keeps it from that."""
-        if len(data) <= PAYLOAD_BYTES_MAX:
-            return fields(codec, data, field)
+    def uploaded(self, data: bytes) -> RemoteFlow[dict[str, Any]]:
+        """How a request carries a content that it cannot hold: it is uploaded first. Raises what keeps it from that."""
         body = NewUpload(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
         place: Upload = yield from self.ask("upload", body=body)
         yield from self._carried(Transfer("PUT", place.url, place.headers, data))
@@ -48,12 +41,9 @@ class LargeContents(ApiClient):
             raise Damaged("what was downloaded is not what was written there: it fails its checksum.")
         return data
 
-    def result_in(self, told: Accepted | Result) -> RemoteFlow[Any]:
-        """The result that an answer carries, or says where to get; None where there is none. Raises Rejected, too."""
-        if told.download is UNSET:
-            return decoded(self.codec, told.result, told.data, told.codec)
-        data = yield from self.fetched(told.download)
-        return self.codec.decode(data, told.download.codec, field="result")
+    def fetched_result(self, told: Download) -> RemoteFlow[Any]:
+        """A result that an answer says where to get. Raises Rejected, too."""
+        return self.codec.decode((yield from self.fetched(told)), told.codec, field="result")
 
     def _carried(self, transfer: Transfer) -> RemoteFlow[bytes]:
         """Make a transfer, again where that may help, for as long as a call is tried."""

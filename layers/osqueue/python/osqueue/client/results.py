@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from msgspec import UNSET
+
 from ..commit.effects import Sleep
 from ..contract.schemas import JobAnswer, JobAnswers, JobChange, Result, StatusRequest
 from ..errors import NotFinished, NotFound, OsqueueError, Throttled, Timeout, Unavailable, WaitTimeout
@@ -13,7 +15,7 @@ from ..model.included import JobDetails, include_of
 from ..model.job_options import OPTIONS
 from ..model.keys import job_id
 from .call import RemoteFlow, one_for_each
-from .content import details
+from .content import decoded, details
 from .large_contents import LargeContents
 
 LOOK_SECONDS_FIRST = 0.1  # between a waiter's looks, doubled up to …
@@ -51,7 +53,9 @@ class RemoteResults(LargeContents):
 
     def _result(self, text: str, **how: Any) -> RemoteFlow[Any]:
         found: Result = yield from self.ask("result", job=text, **how)
-        return (yield from self.result_in(found))
+        if found.download is not UNSET:
+            return (yield from self.fetched_result(found.download))
+        return decoded(self.codec, found.result, found.data, found.codec)
 
     def update_result_ttl(self, text: str, ttl: float) -> RemoteFlow[None]:
         """Let a job's result live for ``ttl`` seconds from now on, or from its end on if it has not finished."""
