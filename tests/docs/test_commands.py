@@ -44,7 +44,7 @@ OTHERS = {
         "terraform",
         "unzip",
     ),
-    *("sudo", "systemctl", "zcat"),
+    *("cut", "sha256sum", "sudo", "systemctl", "wc", "zcat"),
 }
 PLACEHOLDERS = {"ENV", "$ENV"}
 
