@@ -30,10 +30,10 @@ from ..errors import Conflict, NotFound, Rejected
 from ..model import validation
 from ..model.keys import is_key, job_id, key_of, shard_of
 from ..model.reports import Purged
-from ..objects import id_index, inventory, segments
+from ..objects import id_index, segments
 from ..objects.layout import read_state, root_of, unavailable
 from ..objects.staging import UPLOADS, UPLOADS_SHARD
-from ..stores.base import LIST_KEYS_MAX, Delete, Deleted
+from ..stores.base import Delete, Deleted, List, Listed
 from .dead_letters import DeadLetterFlows
 from .purge_shard import TRIES, ShardPurge, Target, changes_too_fast
 
@@ -75,11 +75,17 @@ class PurgeFlows(DeadLetterFlows):
 
         Who is about to name one is told so, and uploads it again.
         """
-        keys = yield from inventory.keys(f"{root_of(self.queue, UPLOADS_SHARD)}{UPLOADS}/")
-        for at in range(0, len(keys), LIST_KEYS_MAX):
-            gone = yield from ask(Delete(tuple(keys[at : at + LIST_KEYS_MAX])), OBJECT)
+        more = True
+        while more:
+            listed = yield from ask(List(f"{root_of(self.queue, UPLOADS_SHARD)}{UPLOADS}/"), OBJECT)
+            if not isinstance(listed, Listed):
+                raise unavailable(listed, "the list of what was uploaded")
+            if not listed.keys:
+                return
+            gone = yield from ask(Delete(listed.keys), OBJECT)
             if not isinstance(gone, Deleted):
                 raise unavailable(gone, "the deletion of what was uploaded")
+            more = listed.more
 
     def _target(self, text: str, dead_only: bool) -> QueueFlow[Target]:
         found = yield from self.locate(text)

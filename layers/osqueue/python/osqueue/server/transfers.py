@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from ..clock import Machine
 from ..commit.effects import Flow
@@ -23,7 +24,9 @@ from ..model.fields import moment
 from ..objects.layout import root_of, unavailable
 from ..objects.staging import UPLOADS, UPLOADS_SHARD
 from ..stores.base import AnnouncedPut, Found, Get, Missing, PresignedRequest, Store
-from ..stores.relay import Relay
+
+if TYPE_CHECKING:
+    from ..stores.relay import Relay
 
 SECONDS = 900  # for which a signed request may be sent
 
@@ -37,13 +40,17 @@ class Transfers:
         self._store = store
         self._machine = machine
         self._presigns = presigns
-        self._relay = Relay(machine)
+        self._relay: Relay | None = None
 
     def signed(self, request: Get | AnnouncedPut) -> Flow[tuple[PresignedRequest, datetime]]:
         """The request to send, and until when. Raises Unavailable."""
         until = moment(self._machine.now_ms() + SECONDS * 1000)
         found = self._store.presigned(request, SECONDS) if self._presigns else None
         if found is None:
+            if self._relay is None:
+                from ..stores.relay import Relay  # here, because a function over S3 needs none
+
+                self._relay = Relay(self._machine)
             found = yield from self._relay.presigned(request, SECONDS)
         return found, until
 
