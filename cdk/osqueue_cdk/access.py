@@ -22,6 +22,7 @@ SEGMENTS = "????/*/*/segments/*"
 BODIES = "????/*/*/bodies/*"
 TABLES = "????/*/*/finished/*"
 EVENTS = "????/*/*/events/*"
+UPLOADS = "????/*/*/uploads/*"  # payloads and results that are too large for a request
 IDS = "ids/*"
 REGISTER = "queues/*"
 ARCHIVE = "archive/*"
@@ -45,19 +46,19 @@ ACCESS: dict[str, Access] = {
     "claim": Access(borrows=True),
     "complete": Access(),
     "heartbeat": Access(delete=(INTENTS, WORKERS)),  # a worker that ends takes its entry away
-    # Jobs are asked for by ids, and told of after the queue has forgotten them.
-    "jobs": Access(read=(SHARDS, INTENTS, IDS, ARCHIVE)),
+    # Jobs are asked for by ids, and told of after the queue has forgotten them; a first upload registers its queue.
+    "jobs": Access(read=(SHARDS, INTENTS, IDS, ARCHIVE), write=(SHARDS, INTENTS, REGISTER)),
     # Purging rewrites a job wherever it lies, in the archive and in backups, too; settings may make a queue.
     "queues": Access(
         read=(SHARDS, INTENTS, IDS, ARCHIVE, BACKUPS),
         write=(SHARDS, INTENTS, REGISTER, ARCHIVE, BACKUPS),
-        delete=(INTENTS, BODIES, IDS, ARCHIVE),
+        delete=(INTENTS, BODIES, UPLOADS, IDS, ARCHIVE),
     ),
     # Upkeep: ids of jobs that are over, the archive, backups, old batches, lost workers, and what nobody refers to.
     "reaper": Access(
         read=(SHARDS, INTENTS, IDS, ARCHIVE, BACKUPS, BATCHES),
         write=(SHARDS, INTENTS, IDS, ARCHIVE, BACKUPS),
-        delete=(INTENTS, SEGMENTS, BODIES, TABLES, EVENTS, IDS, BACKUPS, BATCHES, WORKERS),
+        delete=(INTENTS, SEGMENTS, BODIES, TABLES, EVENTS, UPLOADS, IDS, BACKUPS, BATCHES, WORKERS),
     ),
 }
 
@@ -86,6 +87,7 @@ OF_ONE_QUEUE: dict[str, str] = {
     BODIES: "????/{queue}/*/bodies/*",
     TABLES: "????/{queue}/*/finished/*",
     EVENTS: "????/{queue}/*/events/*",
+    UPLOADS: "????/{queue}/*/uploads/*",
     WORKERS: "????/{queue}/*/workers/*",
     INTENTS: "intents/????/{queue}/*",
     IDS: "ids/{queue}/*",
@@ -103,7 +105,7 @@ WHY: dict[str, str] = {
     SHARDS: "Queues are made by their first job, and a commit writes everything below its shard's hash.",
     INTENTS: "Whoever commits reads and deletes the announcements of others, and each has a key of its own.",
     **dict.fromkeys(
-        (SEGMENTS, BODIES, TABLES, EVENTS),
+        (SEGMENTS, BODIES, TABLES, EVENTS, UPLOADS),
         "What nobody refers to any more is deleted; its keys are drawn at random.",
     ),
     WORKERS: "A worker's entry has a key of its own, drawn at random.",

@@ -43,7 +43,7 @@ OTHERS = {
         "source",
         "unzip",
     ),
-    *("sudo", "systemctl", "zcat"),
+    *("cut", "sha256sum", "sudo", "systemctl", "wc", "zcat"),
 }
 PLACEHOLDERS = {"ENV", "$ENV"}
 

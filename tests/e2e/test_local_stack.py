@@ -64,6 +64,15 @@ def test_a_job_lives_its_life_through_the_functions(address: str) -> None:
         assert q.stats()["queued"] == 0
 
 
+def test_what_no_request_and_no_answer_holds_passes_beside_the_functions(address: str) -> None:
+    with Queue.connect(address, "films") as q:
+        job = q.enqueue("p" * 5_000_000)
+        (lease,) = q.claim(lease=600)
+        assert lease.payload == "p" * 5_000_000
+        lease.complete("r" * 5_000_000)
+        assert q.result(job.job_id) == "r" * 5_000_000
+
+
 def test_the_health_of_the_api_can_be_asked_for(stack: Stack) -> None:
     found = urllib3.request("GET", stack.url + "/healthz", timeout=PATIENCE)
     assert (found.status, found.json()["status"]) == (200, "ok")

@@ -76,7 +76,8 @@ def test_the_limits_of_the_deployed_functions_are_those_of_the_code() -> None:
         "`wait` of a claim or an enqueue": f"{table.WAIT_S_MAX:g} s",
         "body of a request": f"{table.BODY_BYTES_MAX / mb:.2f} MB",
         "body of an answer": f"{ANSWER_BYTES_MAX / mb:.2f} MB",
-        "payload or result of one job": f"{table.PAYLOAD_BYTES_MAX // limits.KB} KB",
+        "payload or result of one job in a request": f"{table.PAYLOAD_BYTES_MAX // limits.KB} KB",
+        "uploaded payload or result of one job": f"{table.CONTENT_BYTES_MAX / mb:.0f} MB",
         "jobs, completions, claims or leases in one call": f"{limits.ITEMS_PER_REQUEST_MAX:,}",
         "jobs in one claim": f"{limits.CLAIM_LIMIT_MAX:,}",
     }

@@ -7,6 +7,7 @@ nobody used.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import defaultdict
 from typing import Any
@@ -33,6 +34,7 @@ from tests.support.gate import Gate
 
 HOUR, DAY = 3_600, 86_400
 LARGE = "x" * (2 * INLINE_BYTES_MAX)
+VERY_LARGE = b'"%s"' % (b"x" * 5_000_000)  # no request and no answer holds it
 GHOSTS = 200  # so that some of them are looked at, in whichever hours the passes are
 BULK = 1_000  # jobs in one call: enough of these go into a segment
 BATCHES = 100  # so that the passes come to some of them
@@ -86,6 +88,14 @@ class Deployment:
         request = Announced(f"{self.writers:016x}", 1, 7, head.seq, head.epoch, ops)
         place = intents_prefix(root) + intent_key(request, 1024, head.seals)
         self.store.perform(base.Put(place, intent_body(request), durable=False))
+
+    def upload(self, queue: str) -> str:
+        """Send a content past the functions; its name."""
+        about = {"bytes": len(VERY_LARGE), "sha256": hashlib.sha256(VERY_LARGE).hexdigest()}
+        place = self.ask("jobs", "POST", f"/{queue}/uploads", about)
+        self.store.perform(base.PutIfAbsent(place["url"], VERY_LARGE))
+        name: str = place["upload"]
+        return name
 
     def reap(self) -> None:
         """What the schedule's pass does: all queues there are."""
@@ -165,6 +175,13 @@ def live(at: Deployment) -> None:
     ended = {"completions": [{**_lease(first), "result": LARGE}], "claims": [{}]}
     ((single,),) = [each["jobs"] for each in at.ask("claim", "POST", "/letters/turns", ended)["claims"]]
     at.ask("complete", "POST", "/letters/completions", {"completions": [_lease(single)]})
+    at.ask("enqueue", "POST", "/films/jobs", {"upload": at.upload("films")})  # its first job
+    (film,) = at.ask("claim", "POST", "/films/claims")["jobs"]
+    assert film["downloads"]["payload"]["bytes"] == len(VERY_LARGE)
+    ended = {"completions": [{**_lease(film), "upload": at.upload("films")}]}
+    at.ask("complete", "POST", "/films/completions", ended)
+    assert "download" in at.ask("jobs", "GET", f"/films/jobs/{film['job_id']}/result")
+    at.ask("queues", "POST", "/films/purge", {"jobs": [film["job_id"]]})
     drawn = keys.key_of(newest)
     ghost = drawn[:-2] + bytes([drawn[-2] ^ 7, 0])  # of a job that nobody came to enqueue
     for n in range(GHOSTS):
@@ -184,6 +201,7 @@ def live(at: Deployment) -> None:
     at.ask(
         "queues", "POST", "/letters/purge", {"jobs": [first["job_id"], single["job_id"]]}
     )  # all that its archive part tells of
+    at.upload("emails")  # that nobody names
     for _ in range(10):
         at.clock.advance(DAY)
         at.reap()

@@ -23,6 +23,8 @@ from osqueue.contract.operations import ROUTES
 from osqueue.limits import REQUEST_TIMEOUT_S
 from osqueue.server.app import Api, ApiRequest, ApiResponse
 from osqueue.server.reading import pairs_of
+from osqueue.stores.relay import PATH as TRANSFERS
+from osqueue.stores.relay import Relay, RelayRefusal
 
 INVOCATIONS = ("/2015-03-31/functions/", "/invocations")
 PREFIX = "osqueue-test"
@@ -40,7 +42,19 @@ class _Handler(BaseHTTPRequestHandler):
         if path.startswith(INVOCATIONS[0]) and path.endswith(INVOCATIONS[1]):
             self._send(self._invoked(path[len(INVOCATIONS[0]) : -len(INVOCATIONS[1])], json.loads(body)))
             return
+        if path.startswith(TRANSFERS):
+            self._send(self._transferred(path, body))
+            return
         self._send(self.server.api.answer(ApiRequest(self.command, path, pairs_of(query), body)))
+
+    def _transferred(self, path: str, body: bytes) -> ApiResponse:
+        api = self.server.api
+        try:
+            ticket = self.server.relay.open(api.store, self.command, path)
+        except RelayRefusal as refusal:
+            return ApiResponse(refusal.answer.status, refusal.answer.body)
+        answer = self.server.relay.carry_out(api.store, ticket, body)
+        return ApiResponse(answer.status, answer.body)
 
     def _invoked(self, name: str, event: dict[str, Any]) -> ApiResponse:
         function = name.removeprefix(f"{PREFIX}-")
@@ -75,6 +89,7 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, api: Api) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.api = api
+        self.relay = Relay(api.machine)
         self.apis = {
             name: Api(
                 api.store,

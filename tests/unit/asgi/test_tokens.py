@@ -106,6 +106,6 @@ def test_producers_and_workers_may_do_what_they_are_for_and_no_more() -> None:
     producers = {route.name for route in ROUTES if may(Role.ENQUEUE, route)}
     workers = {route.name for route in ROUTES if may(Role.WORK, route)}
     registry = {"put_worker", "delete_worker"}
-    assert workers == {"claim", "complete", "turn", "heartbeat"} | registry | follow | open_to_all
-    assert producers >= {"enqueue", "cancel"} | follow | open_to_all
+    assert workers == {"claim", "complete", "turn", "heartbeat", "upload"} | registry | follow | open_to_all
+    assert producers >= {"enqueue", "upload", "cancel"} | follow | open_to_all
     assert not producers & {"purge", "configure", "redrive", "claim", "complete", "list_jobs", "dead_letters"}

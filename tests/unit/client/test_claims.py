@@ -15,7 +15,7 @@ from osqueue.client.call import REQUEST_BYTES_MAX
 from osqueue.client.transports.base import ApiCall, CallOutcome
 from osqueue.clock import MACHINE
 from osqueue.contract.error_codes import TooLarge
-from osqueue.contract.functions import PAYLOAD_BYTES_MAX
+from osqueue.contract.functions import CONTENT_BYTES_MAX, PAYLOAD_BYTES_MAX
 from osqueue.devstack.gateway import StackRequest, event_of
 from osqueue.devstack.invocation import EVENT_BYTES_MAX
 from tests.support.scripted import (
@@ -102,11 +102,11 @@ def test_a_call_fits_into_an_event_whatever_is_in_its_jobs(opened: Any, payload:
 def test_a_payload_at_the_limit_is_sent_and_one_past_it_is_not(opened: Any) -> None:
     q = opened(accepts)
     at, past = q.enqueue_many(
-        [{"payload": "x" * size} for size in (PAYLOAD_BYTES_MAX - 2, PAYLOAD_BYTES_MAX - 1)]
+        [{"payload": "x" * size} for size in (PAYLOAD_BYTES_MAX - 2, CONTENT_BYTES_MAX - 1)]
     )
     assert (at.status, past.status) == ("queued", "rejected")
     with pytest.raises(TooLarge, match=r"s3://bucket/prefix") as caught:
-        q.enqueue("x" * PAYLOAD_BYTES_MAX)
+        q.enqueue("x" * CONTENT_BYTES_MAX)
     assert caught.value.field == "payload"
     assert len(q.transport.calls) == 1
 
@@ -362,7 +362,7 @@ def test_a_heartbeat_that_hangs_is_repeated_before_the_lease_ends(opened: Any, m
 
 def test_a_result_that_is_too_large_fails_alone(opened: Any) -> None:
     q = opened(told())
-    large = {"job_id": KEY, "token": "t", "result": "x" * PAYLOAD_BYTES_MAX}
+    large = {"job_id": KEY, "token": "t", "result": "x" * CONTENT_BYTES_MAX}
     done = q.complete_many([large, {"job_id": KEY, "token": "t", "result": 1}])
     assert [each.code for each in done] == ["too_large", "ok"]
     assert isinstance(done[0].error, TooLarge)

@@ -103,7 +103,7 @@ def test_a_thousand_kept_results_fill_an_answer_and_no_more(store: Watched, call
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["alone", "in a batch"])
-def test_a_result_that_no_answer_holds_is_told_and_not_read(
+def test_a_result_that_no_answer_holds_is_not_read_but_told_where_it_is(
     store: Watched, caller: Caller, many: bool
 ) -> None:
     kept = keep(store, {"order-7": "x" * TOO_LARGE})
@@ -112,10 +112,8 @@ def test_a_result_that_no_answer_holds_is_told_and_not_read(
     assert answer.status == 200
     done = answer.body["jobs"][0] if many else answer.body
     assert (done["status"], done["job_id"]) == ("completed", kept["order-7"])
-    assert (done["error"]["code"], done["error"]["field"]) == ("too_large", "result")
-    assert "store itself" in done["error"]["message"]
-    alone = caller.get(f"{JOBS}/order-7/result")
-    assert (alone.status, alone.code, alone.field) == (413, "too_large", "result")
+    alone = caller.get(f"{JOBS}/order-7/result").body
+    assert done["download"]["bytes"] == alone["download"]["bytes"] == TOO_LARGE + 2
     assert store.bodies == []
 
 
@@ -129,7 +127,7 @@ def test_a_result_that_was_waited_for_and_does_not_fit_is_no_failure(store: Watc
     answer = caller.post(JOBS, {"payload": 1}, wait=20)
     thread.join()
     assert (answer.status, answer.body["status"], answer.body["state"]) == (200, "completed", "completed")
-    assert answer.body["error"]["code"] == "too_large"
+    assert answer.body["download"]["bytes"] == TOO_LARGE + 2
     assert caller.get(f"{JOBS}/{answer.body['job_id']}").body["state"] == "completed"
 
 

@@ -375,14 +375,15 @@ def test_no_more_is_leased_than_an_answer_holds_and_nothing_is_lost() -> None:
     assert {each["attempt"] for each in rest} == {1}  # those given back have lost no attempt
 
 
-def test_a_payload_no_answer_can_hold_is_told_to_its_worker() -> None:
+def test_a_payload_no_answer_can_hold_is_given_by_where_it_is() -> None:
     store = MemoryStore()
     q: Queue[Any] = Queue(store, "mail")
     q.enqueue("x" * 5_000_000)
     q.enqueue("small")
     caller = Caller(Api(store))
     large, small = caller.claim(2)
-    assert (large["error"]["code"], small["payload"]) == ("too_large", "small")
+    assert (large["downloads"]["payload"]["bytes"], small["payload"]) == (5_000_002, "small")
+    assert "payload" not in large
     assert caller.end(large, release=True)["ok"]
     (lease,) = q.claim()
     assert len(lease.payload) == 5_000_000

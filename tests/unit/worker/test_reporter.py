@@ -6,7 +6,7 @@ from typing import Any
 
 from osqueue import Queue, Snooze
 from osqueue.client.transports.base import ApiCall, CallOutcome
-from osqueue.contract.functions import PAYLOAD_BYTES_MAX
+from osqueue.contract.functions import CONTENT_BYTES_MAX
 from osqueue.stores.base import PutIfMatch, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from tests.support.in_process import InProcess
@@ -105,7 +105,7 @@ def test_endings_that_are_too_large_together_are_said_one_by_one_and_one_that_is
 def test_a_result_past_the_limit_of_an_api_fails_its_own_job() -> None:
     q: Queue[Any] = Queue(InProcess(MemoryStore()), "mail")
     q.handler(lambda job: "x" * job.payload)
-    q.enqueue_many([{"payload": size, "max_attempts": 1} for size in (PAYLOAD_BYTES_MAX, 5)])
+    q.enqueue_many([{"payload": size, "max_attempts": 1} for size in (CONTENT_BYTES_MAX, 5)])
     tally = worked(q)
     assert (tally.completed, tally.failed) == (1, 1)
 

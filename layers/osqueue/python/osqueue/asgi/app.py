@@ -26,6 +26,7 @@ from ..errors import OsqueueError
 from ..server.app import ApiRequest, ApiResponse, failure
 from ..server.async_app import AsyncApi
 from ..server.reading import Pairs, pairs_of
+from ..stores.relay import PATH
 from .admission import Admission
 from .dashboard import Dashboard
 from .log import log_hung_up, log_request
@@ -34,6 +35,7 @@ from .neighbours import Neighbours
 from .origin import header
 from .overview import Answers
 from .readiness import Readiness
+from .transfers import TransferEndpoint
 
 BODY_SECONDS = 60.0  # in which the body of a request has to come
 WATCH_SECONDS = 0.2  # after which a request is one whose caller may hang up
@@ -55,9 +57,9 @@ class ApiEndpoint:
         self.api = api
         self.admission = admission
         self.answer = answer or api.answer
-        self.metrics = (
-            ServerMetrics(api) if isinstance(api, AsyncApi) else None
-        )  # an API elsewhere has its own
+        # An API elsewhere has its own.
+        self.metrics = ServerMetrics(api) if isinstance(api, AsyncApi) else None
+        self.transfers = TransferEndpoint(api.store, api.machine) if isinstance(api, AsyncApi) else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -67,10 +69,15 @@ class ApiEndpoint:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = self.api.machine.monotonic()
         caller = self.admission.anybody
+        path = scope["raw_path"].decode("latin-1")
+        if self.transfers is not None and path.startswith(PATH):
+            told = await self.transfers.answer(path, scope, receive, send)
+            # Whoever has the path may do what it says, so no log has it.
+            log_request({**scope, "path": PATH}, caller, told, self.api.machine.monotonic() - began)
+            return
         try:
             caller = self.admission.caller(scope)  # before the body is read
             body = await _body_of(scope, receive)
-            path = scope["raw_path"].decode("latin-1")
             request = ApiRequest(scope["method"], path, _query_of(scope), body, permit=caller.permit)
             response = await _while_there(self.answer, request, receive)
         except OsqueueError as error:

@@ -69,7 +69,8 @@ class ConsumerFunction:
         if name not in self._queues:
             if self._store is None:
                 self._store = self._opened()
-            self._queues[name] = Queue(self._store, name, **{**_told(), **self._options})
+            options: QueueOptions = {**_told(), **self._options}
+            self._queues[name] = Queue(self._store, name, **options)
         return self._queues[name]
 
     def work(

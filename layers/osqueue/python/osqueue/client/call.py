@@ -25,18 +25,19 @@ from ..clock import Machine
 from ..commit.effects import AwaitNews, Sleep
 from ..commit.retry import CALL
 from ..contract.error_codes import Forbidden, RequestTimeout, TooLarge, Unauthorized, error_of
+from ..contract.functions import CONTENT_BYTES_MAX
 from ..contract.route import Repeat, Route
 from ..contract.schemas import Failure
 from ..errors import OsqueueError, Rejected, Throttled, Timeout, Unavailable, WaitTimeout, shown
 from ..model.codecs import Codec
-from .transports.base import UNREADABLE, ApiAnswer, ApiCall, CallOutcome, call
+from .transports.base import UNREADABLE, ApiAnswer, ApiCall, CallOutcome, Transfer, call
 
 CALL_SECONDS_MIN = 0.1  # a call is given, however little time is left
 REQUEST_BYTES_MAX = 5_500_000  # of the items in one call, by `weight`; Lambda takes 6 MB of an event
 UNCERTAIN_STATUS_MIN = 500  # from this status on, one that is not the API's own leaves open what was done
 
 T = TypeVar("T")
-RemoteFlow = Generator[ApiCall | Sleep | AwaitNews, Any, T]
+RemoteFlow = Generator[ApiCall | Transfer | Sleep | AwaitNews, Any, T]
 
 
 class CallFailure(Struct, frozen=True):
@@ -202,17 +203,22 @@ def one_for_each(answers: list[T], items: Sequence[object]) -> list[T]:
     return answers
 
 
-def batches(items: Sequence[bytes]) -> Iterator[tuple[int, list[Raw]]]:
-    """Encoded items as they fit into calls, in order; each with the place of its first."""
+def batches(items: Sequence[bytes], beside: Sequence[int] = ()) -> Iterator[tuple[int, list[Raw]]]:
+    """Encoded items as they fit into calls, in order; each with the place of its first.
+
+    ``beside``: how many bytes of each were uploaded, which the server reads all at once.
+    """
     batch: list[Raw] = []
-    start = size = 0
+    start = size = read = 0
     for at, item in enumerate(items):
-        more = weight(item)
-        if batch and (len(batch) == limits.ITEMS_PER_REQUEST_MAX or size + more > REQUEST_BYTES_MAX):
+        more, large = weight(item), beside[at] if beside else 0
+        full = size + more > REQUEST_BYTES_MAX or read + large > CONTENT_BYTES_MAX
+        if batch and (full or len(batch) == limits.ITEMS_PER_REQUEST_MAX):
             yield start, batch
-            batch, start, size = [], at, 0
+            batch, start, size, read = [], at, 0, 0
         batch.append(Raw(item))
         size += more
+        read += large
     if batch:
         yield start, batch
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from .. import limits
 from ..commit.effects import AwaitNews, Sleep
 from ..contract.error_codes import error_of
+from ..contract.functions import PAYLOAD_BYTES_MAX
 from ..contract.schemas import (
     CompletionResults,
     Ending,
@@ -40,8 +41,9 @@ from ..model.keys import job_id, key_of
 from ..operations.claims import ClaimResult, GrantedLease, TurnAnswers, claim_of, closed_until
 from ..operations.endings import AbortedJob, AttemptEnd, EndingCalls
 from ..operations.head_board import JITTER_SHARE, Pace, WorkWaiter
-from .call import ApiClient, RemoteFlow, batches, one_for_each
+from .call import RemoteFlow, batches, one_for_each
 from .content import content, encoded, fields
+from .large_contents import LargeContents
 
 POLL_SECONDS_FIRST = 0.1  # between two calls of a claim that waits, doubled up to …
 POLL_SECONDS_MAX = 2.0  # so a claim that waits sends 6 calls in the first 3.1 s, then 30 a minute
@@ -50,7 +52,10 @@ DOUBLINGS_MAX = 30
 BEAT_SECONDS_MAX = 5.0  # for one try: a call that hangs must not take the leases along
 
 
-class RemoteClaims(EndingCalls, ApiClient):
+Fetched = tuple[bytes | OsqueueError, str]  # with the name of what serialised it
+
+
+class RemoteClaims(EndingCalls, LargeContents):
     """The flows of workers."""
 
     def claim(
@@ -71,7 +76,7 @@ class RemoteClaims(EndingCalls, ApiClient):
         while True:
             sent_at = self.machine.monotonic()  # before all tries: a lease ends no earlier than it says
             answer: Leases = yield from self.ask("claim", body=body)
-            claimed = _claimed(answer, op.worker, sent_at)
+            claimed = yield from self._claimed(answer, op.worker, sent_at)
             left = until - self.machine.monotonic()
             if claimed.leases or left <= 0:
                 return claimed
@@ -89,7 +94,18 @@ class RemoteClaims(EndingCalls, ApiClient):
         """
         done: list[Done | Exception] = []
         found: list[ClaimResult | Exception] = []
-        ended = [each for _, each in batches([msgspec.json.encode(self._ending(item)) for item in endings])]
+        said: list[bytes] = []
+        beside: list[int] = []
+        unsaid: dict[int, OsqueueError] = {}  # whose results could not be uploaded
+        for at, item in enumerate(endings):
+            try:
+                ending, large = yield from self._ending(item)
+            except OsqueueError as error:
+                unsaid[at] = error
+                continue
+            said.append(ending)
+            beside.append(large)
+        ended = [each for _, each in batches(said, beside)]
         wanted = [
             each
             for _, each in batches([msgspec.json.encode(TurnClaim(**_claim_fields(op))) for op in claims])
@@ -104,7 +120,8 @@ class RemoteClaims(EndingCalls, ApiClient):
                 told, claimed = [error] * len(completions), [error] * len(wishes)
             done += told
             found += claimed
-        return done, found
+        rest = iter(done)
+        return [unsaid.get(at) or next(rest) for at in range(len(endings))], found
 
     def _turn(
         self, completions: list[Raw], wishes: list[Raw], claims: Sequence[ClaimJobs]
@@ -123,9 +140,10 @@ class RemoteClaims(EndingCalls, ApiClient):
                 claimed = [error] * len(wishes)
             else:
                 for op, each in zip(claims, one_for_each(turn.claims, wishes), strict=True):
-                    claimed.append(
-                        _claimed(each, op.worker, sent_at) if each.error is None else error_of(each.error)
-                    )
+                    if each.error is not None:
+                        claimed.append(error_of(each.error))
+                    else:
+                        claimed.append((yield from self._claimed(each, op.worker, sent_at)))
         if answer is None:
             left = self.timeout - (self.machine.monotonic() - sent_at)
             answer = yield from self._complete(completions, max(0.0, left))
@@ -147,6 +165,20 @@ class RemoteClaims(EndingCalls, ApiClient):
         if not waiter.stopped:
             yield AwaitNews(waiter, pause * (1 + JITTER_SHARE * self.machine.uniform()))
 
+    def _claimed(self, answer: Leases, worker: str, sent_at: float) -> RemoteFlow[ClaimResult]:
+        if not answer.jobs:
+            return ClaimResult((), answer.reason, answer.retry_after, answer.scope)
+        leases: list[GrantedLease] = []
+        for leased in answer.jobs:
+            large: dict[str, Fetched] = {}
+            for name, told in leased.downloads.items():
+                try:
+                    large[name] = (yield from self.fetched(told)), told.codec
+                except OsqueueError as error:
+                    large[name] = error, told.codec
+            leases.append(_granted(leased, worker, sent_at, large))
+        return ClaimResult(tuple(leases))
+
     # ── What a worker says ───────────────────────────────────────────────────
     def complete(self, key: bytes, token: str, value: Any) -> RemoteFlow[bool]:
         """One job; answers whether its lease was still the newest."""
@@ -161,7 +193,13 @@ class RemoteClaims(EndingCalls, ApiClient):
     def end(self, items: Sequence[AttemptEnd]) -> RemoteFlow[list[Done]]:
         """Endings, a call's worth at a time: one commit for each shard of theirs."""
         found: list[Done] = []
-        for _, batch in batches([msgspec.json.encode(self._ending(each)) for each in items]):
+        said: list[bytes] = []
+        beside: list[int] = []
+        for each in items:
+            ending, large = yield from self._ending(each)
+            said.append(ending)
+            beside.append(large)
+        for _, batch in batches(said, beside):
             answer = yield from self._complete(batch)
             found.extend(map(_done, one_for_each(answer.completions, batch)))
         return found
@@ -171,13 +209,17 @@ class RemoteClaims(EndingCalls, ApiClient):
         answer: CompletionResults = yield from self.ask("complete", body=body, seconds=seconds)
         return answer
 
-    def _ending(self, item: AttemptEnd) -> Ending:
-        """An ending as it travels."""
+    def _ending(self, item: AttemptEnd) -> RemoteFlow[tuple[bytes, int]]:
+        """An ending as it travels; with how many bytes of it were uploaded."""
         how: dict[str, Any] = {}
+        large = 0
         if isinstance(item, Completion):
             data = item.result
             if item.codec and isinstance(data, bytes):
-                how = fields(self.codec.results, data, "result")
+                if len(data) > PAYLOAD_BYTES_MAX:
+                    how, large = (yield from self.uploaded(data)), len(data)
+                else:
+                    how = fields(self.codec.results, data, "result")
         elif isinstance(item, FailedAttempt):
             wait = None if item.retry_ms < 0 else item.retry_ms / 1000
             how = {"error": _error_details(item), "retry_in": wait, "retry": not item.final}
@@ -188,7 +230,7 @@ class RemoteClaims(EndingCalls, ApiClient):
             how = {"throttle": item.pause_ms / 1000, "scope": scope, "why": item.why}
         else:
             how = {"release": moment(item.at_ms) if item.at_ms else item.delay_ms / 1000 or True}
-        return Ending(job_id=job_id(item.key), token=item.token, **how)
+        return msgspec.json.encode(Ending(job_id=job_id(item.key), token=item.token, **how)), large
 
     def heartbeat_many(
         self, items: Sequence[LeaseBeat], lease: float | None = None
@@ -221,16 +263,10 @@ def _claim_fields(op: ClaimJobs) -> dict[str, Any]:
     }
 
 
-def _claimed(answer: Leases, worker: str, sent_at: float) -> ClaimResult:
-    if not answer.jobs:
-        return ClaimResult((), answer.reason, answer.retry_after, answer.scope)
-    return ClaimResult(tuple([_granted(each, worker, sent_at) for each in answer.jobs]))
-
-
-def _granted(leased: Leased, worker: str, sent_at: float) -> GrantedLease:
-    """A lease as the library holds it."""
+def _granted(leased: Leased, worker: str, sent_at: float, large: dict[str, Fetched]) -> GrantedLease:
+    """A lease as the library holds it; ``large`` has what its answer did not."""
     payload: bytes | OsqueueError
-    found = content(leased.payload, leased.data, leased.codec)
+    found = large.get("payload") or content(leased.payload, leased.data, leased.codec)
     if leased.error is not None:
         payload, codec = error_of(leased.error), ""
     elif found is not None:
@@ -238,7 +274,8 @@ def _granted(leased: Leased, worker: str, sent_at: float) -> GrantedLease:
     else:
         payload, codec = Damaged(f"job {leased.job_id}: the API gave no payload with the lease."), ""
     beside = leased.encoded.get("input")
-    given = content(leased.input, UNSET, None) if beside is None else (beside.data, beside.codec)
+    given: Fetched | None = None if beside is None else (beside.data, beside.codec)
+    given = large.get("input") or given or content(leased.input, UNSET, None)
     columns = columns_viewed(leased)
     if leased.parent is not None:
         links = columns.get("links") or Links()

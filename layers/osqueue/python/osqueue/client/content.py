@@ -9,7 +9,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import asdict
 
 from ..contract.error_codes import TooLarge
-from ..contract.functions import PAYLOAD_BYTES_MAX
+from ..contract.functions import CONTENT_BYTES_MAX
 from ..errors import OsqueueError, Rejected
 from ..model.codecs import JSON, Codec
 from ..model.included import PAYLOAD, RESULT
@@ -17,12 +17,12 @@ from ..model.included import PAYLOAD, RESULT
 D = TypeVar("D", bound=Struct)
 
 
-def encoded(codec: Codec, value: Any, field: str) -> bytes:
+def encoded(codec: Codec, value: Any, field: str, most: int = CONTENT_BYTES_MAX) -> bytes:
     """A payload or a result as bytes. Raises Rejected, TooLarge."""
     data = codec.encode(value, field)
-    if len(data) > PAYLOAD_BYTES_MAX:
+    if len(data) > most:
         raise TooLarge(
-            f"{field}: {len(data):,} bytes; over an API the most is {PAYLOAD_BYTES_MAX:,}. Connect to the bucket itself"
+            f"{field}: {len(data):,} bytes; over an API the most is {most:,}. Connect to the bucket itself"
             " (s3://bucket/prefix), or store it elsewhere and pass a reference.",
             field=field,
         )

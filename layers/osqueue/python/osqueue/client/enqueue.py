@@ -7,21 +7,24 @@ from itertools import count
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from ..contract.error_codes import error_of
+from ..contract.functions import PAYLOAD_BYTES_MAX
 from ..contract.schemas import Accepted, AcceptedJobs, NewJob, NewJobs
 from ..errors import OsqueueError, Rejected, Throttled
 from ..model import validation
 from ..model.job import Enqueued
 from ..model.job_options import check_item, columns_of, options_of
 from ..model.keys import KeySource, job_id
-from .call import ApiClient, RemoteFlow, batches, one_for_each
+from .call import RemoteFlow, batches, one_for_each
 from .content import decoded, encoded, fields
+from .large_contents import LargeContents
 
 TURNS = 256  # a key's last byte
 
 
-class RemoteEnqueue(ApiClient):
+class RemoteEnqueue(LargeContents):
     """The flows that bring jobs in."""
 
     def __init__(self, *about: Any) -> None:
@@ -33,8 +36,8 @@ class RemoteEnqueue(ApiClient):
     def enqueue(self, payload: Any, options: Mapping[str, Any]) -> RemoteFlow[Enqueued]:
         """One job; ``options`` holds those that differ from their defaults."""
         (key,) = self._draw(1)
-        job = self._new({"payload": payload, **options}, key)
-        (done,) = yield from self._send([job])
+        job, large = yield from self._new({"payload": payload, **options}, key)
+        (done,) = yield from self._send([job], [large])
         if done.error is not None:
             raise done.error
         return done
@@ -46,14 +49,17 @@ class RemoteEnqueue(ApiClient):
             return []
         results: list[Enqueued | None] = [None] * len(batch)
         jobs: list[bytes] = []
+        beside: list[int] = []
         places: list[int] = []
         for at, (item, key) in enumerate(zip(batch, self._draw(len(batch)), strict=True)):
             try:
-                jobs.append(self._new(item, key))
+                job, large = yield from self._new(item, key)
+                jobs.append(job)
+                beside.append(large)
                 places.append(at)
             except Rejected as error:
                 results[at] = Enqueued("rejected", None, error=error)
-        answers = yield from self._send(jobs)
+        answers = yield from self._send(jobs, beside)
         for at, done in zip(places, answers, strict=True):
             results[at] = done
         return [each for each in results if each is not None]
@@ -62,17 +68,20 @@ class RemoteEnqueue(ApiClient):
         """Keys for the jobs of one call."""
         return self.keys.draw(next(self._turns) % TURNS, count)
 
-    def _new(self, item: Any, key: bytes) -> bytes:
-        """Check one item, and write it as it travels."""
+    def _new(self, item: Any, key: bytes) -> RemoteFlow[tuple[bytes, int]]:
+        """Check one item, and write it as it travels; with how many bytes of it were uploaded."""
         found = check_item(item)
         options = options_of(columns_of(found))
-        content = fields(self.codec, encoded(self.codec, found["payload"], "payload"), "payload")
-        return msgspec.json.encode(NewJob(job_id=job_id(key), **options, **content))
+        data = encoded(self.codec, found["payload"], "payload")
+        large = len(data) > PAYLOAD_BYTES_MAX
+        content = (yield from self.uploaded(data)) if large else fields(self.codec, data, "payload")
+        job = msgspec.json.encode(NewJob(job_id=job_id(key), **options, **content))
+        return job, len(data) if large else 0
 
-    def _send(self, jobs: Sequence[bytes]) -> RemoteFlow[list[Enqueued]]:
+    def _send(self, jobs: Sequence[bytes], beside: Sequence[int]) -> RemoteFlow[list[Enqueued]]:
         """Jobs in as many calls as it takes, one commit for each. Later ones wait for earlier ones: order is kept."""
         results: list[Enqueued] = []
-        for start, batch in batches(jobs):
+        for start, batch in batches(jobs, beside):
             try:
                 answer: AcceptedJobs = yield from self.ask(
                     "enqueue", kind=AcceptedJobs, body=NewJobs(jobs=batch, codec=self.codec.name)
@@ -88,15 +97,21 @@ class RemoteEnqueue(ApiClient):
                 )
                 left = len(jobs) - start - len(batch)
                 return [*results, *[missed] * len(batch), *[unsent] * left]
-            results.extend(map(self._enqueued, answers))
+            results += yield from self._enqueued(answers)
         return results
 
-    def _enqueued(self, each: Accepted) -> Enqueued:
-        error = None if each.error is None else error_of(each.error)
-        result: Any = None
-        if error is None:
-            try:
-                result = decoded(self.codec, each.result, each.data, each.codec)
-            except Rejected as failure:
-                error = failure
-        return Enqueued(each.status, each.job_id, each.state, result, error)
+    def _enqueued(self, answers: Sequence[Accepted]) -> RemoteFlow[list[Enqueued]]:
+        found: list[Enqueued] = []
+        for each in answers:
+            error = None if each.error is None else error_of(each.error)
+            result: Any = None
+            if error is None:
+                try:
+                    if each.download is UNSET:
+                        result = decoded(self.codec, each.result, each.data, each.codec)
+                    else:
+                        result = yield from self.fetched_result(each.download)
+                except OsqueueError as failure:
+                    error = failure
+            found.append(Enqueued(each.status, each.job_id, each.state, result, error))
+        return found

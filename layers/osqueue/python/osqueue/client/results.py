@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from msgspec import UNSET
+
 from ..commit.effects import Sleep
 from ..contract.schemas import JobAnswer, JobAnswers, JobChange, Result, StatusRequest
 from ..errors import NotFinished, NotFound, OsqueueError, Throttled, Timeout, Unavailable, WaitTimeout
@@ -12,15 +14,16 @@ from ..model import validation
 from ..model.included import JobDetails, include_of
 from ..model.job_options import OPTIONS
 from ..model.keys import job_id
-from .call import ApiClient, RemoteFlow, one_for_each
+from .call import RemoteFlow, one_for_each
 from .content import decoded, details
+from .large_contents import LargeContents
 
 LOOK_SECONDS_FIRST = 0.1  # between a waiter's looks, doubled up to …
 LOOK_SECONDS_MAX = 2.0  # so who waits sends 5 calls in the first 3.1 s, then 30 a minute
 LOOK_PATIENCE_SECONDS = 5.0  # for the answer of a look whose caller's time is up
 
 
-class RemoteResults(ApiClient):
+class RemoteResults(LargeContents):
     """The flows of callers who ask about their jobs, by job id or by their own id."""
 
     def status(self, text: str, include: str | Iterable[str] = ()) -> RemoteFlow[JobDetails | None]:
@@ -50,6 +53,8 @@ class RemoteResults(ApiClient):
 
     def _result(self, text: str, **how: Any) -> RemoteFlow[Any]:
         found: Result = yield from self.ask("result", job=text, **how)
+        if found.download is not UNSET:
+            return (yield from self.fetched_result(found.download))
         return decoded(self.codec, found.result, found.data, found.codec)
 
     def update_result_ttl(self, text: str, ttl: float) -> RemoteFlow[None]:

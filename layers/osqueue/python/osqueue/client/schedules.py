@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from ..contract.admin_schemas import NewSchedule, ScheduleChange, Schedules
+from ..contract.functions import PAYLOAD_BYTES_MAX
 from ..contract.schemas import Accepted
 from ..errors import NotFound
 from ..model.job import Enqueued
@@ -32,7 +33,7 @@ class RemoteSchedules(ApiClient):
     ) -> RemoteFlow[Schedule]:
         """Add or change a schedule. The same words again change nothing."""
         row = schedule_row(name, cron, tz, every, missed, overlap, self.codec.name, options or {})
-        content = fields(self.codec, encoded(self.codec, payload, "payload"), "payload")
+        content = fields(self.codec, encoded(self.codec, payload, "payload", PAYLOAD_BYTES_MAX), "payload")
         body = NewSchedule(
             cron=row.cron or None,
             tz=row.zone,

@@ -14,7 +14,7 @@ from ..errors import Rejected
 from ..model import validation
 from ..model.codecs import JSON, Codec
 from .error_codes import TooLarge
-from .schemas import EncodedContent
+from .schemas import Download, EncodedContent
 
 CODEC = JSON.name
 CODEC_CHARS_MAX = 32
@@ -37,26 +37,32 @@ class PassThroughCodec(Codec):
 
 
 def content_of(
-    value: Raw | UnsetType, data: bytes | UnsetType, codec: str, field: str, most: int
+    value: Raw | UnsetType,
+    data: bytes | UnsetType,
+    codec: str,
+    field: str,
+    most: int,
+    upload: bytes | UnsetType = UNSET,
 ) -> EncodedContent | None:
-    """What a request brings, as ``field`` or as ``data``; None: neither. Raises Rejected, TooLarge."""
-    if value is not UNSET and data is not UNSET:
-        raise Rejected(f"data: give either {field} or data, not both.", field="data")
-    if value is UNSET and data is UNSET:
+    """What a request brings, as ``field``, ``data`` or ``upload``; None: nothing. Raises Rejected, TooLarge."""
+    given = [name for name, each in ((field, value), ("data", data), ("upload", upload)) if each is not UNSET]
+    if not given:
         return None
-    name = field if data is UNSET else "data"
-    found = bytes(value) if data is UNSET else data  # type: ignore[arg-type]
-    if len(found) > most:
+    name = given[-1]
+    if len(given) > 1:
+        raise Rejected(f"{name}: give either {given[0]} or {name}, not both.", field=name)
+    found: bytes = bytes(value) if name == field else data if upload is UNSET else upload  # type: ignore[arg-type, assignment]
+    if upload is UNSET and len(found) > most:
         raise TooLarge(
-            f"{name}: {len(found):,} bytes; the API takes {most:,}. Store it elsewhere and pass a reference, or connect"
-            " to the store itself.",
+            f"{name}: {len(found):,} bytes; in a request the API takes {most:,}. A job's payload or result may be"
+            " uploaded (POST …/uploads); or connect to the store itself.",
             field=name,
         )
-    if data is UNSET:
+    if name == field:
         return EncodedContent(found, CODEC)
     validation.text(codec, "codec", CODEC_CHARS_MAX, 1)
     if codec == CODEC and not is_json(found):
-        raise Rejected("data: it is not JSON. Name in codec what serialised it.", field="data")
+        raise Rejected(f"{name}: it is not JSON. Name in codec what serialised it.", field=name)
     return EncodedContent(found, codec)
 
 
@@ -82,8 +88,10 @@ def fields_of(content: EncodedContent, field: str) -> dict[str, Any]:
     return {field: Raw(content.data)}
 
 
-def result_fields(content: EncodedContent | None) -> dict[str, Any]:
+def result_fields(content: EncodedContent | Download | None) -> dict[str, Any]:
     """A result in an answer; None is JSON's null."""
+    if isinstance(content, Download):
+        return {"download": content}
     return {"result": Raw(b"null")} if content is None else fields_of(content, "result")
 
 

@@ -100,6 +100,19 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
         {"payload": {"to": "ada@example.com"}, "id": "order-7", "kind": "welcome", "max_attempts": 5},
         {"status": "queued", "job_id": _JOB, "state": "queued"},
     ),
+    "upload": (
+        {"bytes": 1_000_000, "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"},
+        {
+            "upload": "00000000002a-9f1c3b5d7e20846a-f4240",
+            "url": "https://bucket.s3.eu-west-1.amazonaws.com/…?X-Amz-Signature=…",
+            "headers": {
+                "content-length": "1000000",
+                "if-none-match": "*",
+                "x-amz-checksum-sha256": "n4bQgYhMfWWaL+qgxVrQFaO/TxsrC4Is0V1sFbDwCgg=",
+            },
+            "expires_at": "2030-01-31T12:15:00Z",
+        },
+    ),
     "claim": (
         {"worker": "mailer-1", "limit": 10, "lease": 60, "kinds": ["welcome"]},
         {"jobs": [_LEASED]},

@@ -13,6 +13,9 @@ DEADLINE_MARGIN_S = 2.0  # a request is answered (429 or 503) this long before i
 WAIT_S_MAX = 20.0  # a claim or a result is waited for at most this long in one request
 BODY_BYTES_MAX = 6 * 1024 * 1024 - 64 * 1024  # Lambda takes and gives 6 MB; the envelope needs some of it
 PAYLOAD_BYTES_MAX = 256 * 1024  # of one job in a request's body
+CONTENT_BYTES_MAX = (
+    32 * 1024 * 1024
+)  # of what is uploaded beside a request: the function that takes it holds it
 
 # Environment variables, set by the CDK app and by the local stack.
 STORE = "OSQUEUE_STORE"  # the address of the bucket: s3://bucket/prefix

@@ -38,6 +38,16 @@ _MARK = Query("fingerprint", str, "only those of this error")
 ROUTES: tuple[Route, ...] = (
     *WORK,
     Route(
+        name="upload",
+        method="POST",
+        path=QUEUE + "/uploads",
+        what="A place for a payload or a result that is too large for a request.",
+        function="jobs",
+        module="uploads",
+        request=schemas.NewUpload,
+        answer=schemas.Upload,
+    ),
+    Route(
         name="list_jobs",
         method="GET",
         path=JOBS,

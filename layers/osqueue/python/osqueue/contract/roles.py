@@ -24,8 +24,8 @@ _FOLLOW = {"status", "status_many", "result"}
 _BATCHES = {"open_batch", "get_batch", "change_batch"}
 _ALLOWED: dict[Role, set[str]] = {
     Role.READ: {"status_many"},  # it reads, though its many ids travel in a body
-    Role.ENQUEUE: {"enqueue", "cancel", "change_job", "story"} | _FOLLOW | _BATCHES,
-    Role.WORK: {"claim", "complete", "turn", "heartbeat", "put_worker", "delete_worker"} | _FOLLOW,
+    Role.ENQUEUE: {"enqueue", "cancel", "change_job", "story", "upload"} | _FOLLOW | _BATCHES,
+    Role.WORK: {"claim", "complete", "turn", "heartbeat", "put_worker", "delete_worker", "upload"} | _FOLLOW,
 }
 OPEN = {"health", "openapi"}  # to anybody: they tell of no queue
 

@@ -35,6 +35,33 @@ class EncodedContent(Struct, frozen=True):
     codec: str
 
 
+class NewUpload(RequestBody, frozen=True, kw_only=True):
+    """A payload or a result that is too large for a request, by its length and its digest."""
+
+    bytes: int
+    sha256: str  # of the bytes, in hexadecimal
+
+
+class Upload(ResponseBody, frozen=True, kw_only=True):
+    """Where to PUT the bytes, once, with these headers; then a job or an ending names them as ``upload``."""
+
+    upload: str
+    url: str  # begins with a slash: of this API
+    headers: dict[str, str]
+    expires_at: datetime
+
+
+class Download(ResponseBody, frozen=True, kw_only=True):
+    """Where to GET a content that is too large for an answer, with these headers."""
+
+    url: str  # begins with a slash: of this API
+    headers: dict[str, str]
+    bytes: int
+    crc32: int
+    codec: str  # what serialised it
+    expires_at: datetime
+
+
 class Fault(ResponseBody, frozen=True, kw_only=True):
     """Why something failed: of a whole request (as ``{"error": ...}``) or of one item of a batch."""
 
@@ -60,7 +87,8 @@ class NewJob(JobOptions, RequestBody, frozen=True):
 
     payload: Raw | UnsetType = UNSET
     data: bytes | UnsetType = UNSET  # base64: instead of ``payload``
-    codec: str | None = None  # of ``data``; None: the request's
+    upload: str | UnsetType = UNSET  # what was uploaded: instead of ``payload``
+    codec: str | None = None  # of ``data`` or ``upload``; None: the request's
     job_id: str | None = None
 
 
@@ -80,6 +108,7 @@ class Accepted(ResponseBody, frozen=True, kw_only=True):
     result: Raw | UnsetType = UNSET  # completed
     data: bytes | UnsetType = UNSET
     codec: str | None = None  # of ``data``
+    download: Download | UnsetType = UNSET  # instead of a result that is too large
     error: Fault | None = None  # rejected; completed: why there is no result
 
 
@@ -125,6 +154,7 @@ class Leased(ViewedOptions, ResponseBody, frozen=True, kw_only=True):
     codec: str | None = None  # of ``data``
     input: Raw | UnsetType = UNSET  # what the job before answered, where ``payload`` is not that
     encoded: dict[str, EncodedContent] = {}  # by name: an input that is not JSON
+    downloads: dict[str, Download] = {}  # by name: a payload or an input that is too large
     error: Fault | None = None  # why the payload, or the input, cannot be given
 
 
@@ -151,12 +181,16 @@ class ErrorDetails(RequestBody, frozen=True, kw_only=True):
 
 
 class Ending(RequestBody, frozen=True, kw_only=True):
-    """How an attempt ended: ``result`` (or ``data``, or nothing), ``error``, ``release``, ``throttle``, ``cancel``."""
+    """How an attempt ended: a ``result``, nothing, ``error``, ``release``, ``throttle`` or ``cancel``.
+
+    A result may come as ``data`` or as ``upload``.
+    """
 
     job_id: str
     token: str
     result: Raw | UnsetType = UNSET
     data: bytes | UnsetType = UNSET
+    upload: str | UnsetType = UNSET  # what was uploaded: instead of ``result``
     error: str | ErrorDetails | UnsetType = UNSET
     retry_in: float | None = None  # with ``error``: seconds; else the queue's back-off
     retry: bool = True  # with ``error``: false makes it a dead letter at once
@@ -277,6 +311,7 @@ class Result(ResponseBody, frozen=True, kw_only=True):
     result: Raw | UnsetType = UNSET
     data: bytes | UnsetType = UNSET
     codec: str | None = None
+    download: Download | UnsetType = UNSET  # instead of one that is too large
 
 
 class Cancelled(ResponseBody, frozen=True, kw_only=True):

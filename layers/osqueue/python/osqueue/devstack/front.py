@@ -12,7 +12,9 @@ from socketserver import TCPServer
 from typing import Any
 
 from ..clock import MACHINE
+from ..contract.functions import CONTENT_BYTES_MAX
 from ..errors import Rejected, shown
+from ..stores.relay import PATH as TRANSFERS
 from .gateway import REQUEST_BYTES_MAX, StackRequest, StackResponse, message
 from .log import ProcessLog
 from .wire import BadRequest, BodyTooLarge, HttpConnection
@@ -156,7 +158,8 @@ class _Connection(HttpConnection):
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _answer  # noqa: N815
 
     def _answered(self) -> StackResponse:
-        body = self.read_body(REQUEST_BYTES_MAX)
+        large = self.path.startswith(TRANSFERS)
+        body = self.read_body(CONTENT_BYTES_MAX if large else REQUEST_BYTES_MAX)
         if not self.server.is_ours(self.headers.get("Host", ""), self.headers.get("Origin", "")):
             return message(403, "Forbidden")
         request = StackRequest(

@@ -23,6 +23,7 @@ from ..clock import MACHINE
 from ..contract.functions import FUNCTIONS, GATEWAY_TIMEOUT_S, FunctionSpec, deployed_name
 from ..contract.route import QUEUES
 from ..errors import Rejected, Unavailable, shown
+from ..stores.relay import PATH as TRANSFERS
 from .consumers import LocalConsumer, read_consumers
 from .environment import arn_of, check_installed, environment_of, functions_folder, handler_of, store_address
 from .front import FrontServer
@@ -33,6 +34,7 @@ from .invoke import PREFIX, InvokeApi
 from .log import OnLine, ProcessLog
 from .pool import PATIENCE_S, InstanceStatus, Pool
 from .schedule import InvocationSchedule
+from .transfers import TransferApi
 
 NAME = "osqueue-dev"  # functions are called as if they were deployed under it
 STORE = "file://.osqueue-dev/store"
@@ -132,6 +134,7 @@ class Stack:
             self._pools[spec.name] = Pool(self._launch(spec, consumer.file.parent, consumer.handler), *room)
         self._gateway = Gateway(self._pools, front.authority, self._gateway_timeout_s)
         self._invoke_api = InvokeApi(self._pools, NAME)
+        self._transfers = TransferApi(self.store)
         self._schedules = [
             InvocationSchedule(self._pools[each.name], seconds, self.log)
             for each in self._table
@@ -259,6 +262,8 @@ class Stack:
     def _reply(self, request: StackRequest) -> StackResponse:
         if request.path.startswith(PREFIX):
             return self._invoke_api.answer(request)
+        if request.path.startswith(TRANSFERS):
+            return self._transfers.answer(request)
         if request.path.startswith("/_dev/"):
             return self._control(request)
         if request.path == "/" and request.method == "GET" and self._page is not None:

@@ -1,6 +1,7 @@
 """Collecting unreferenced objects: segments, bodies and tables of commits that were lost, or that later ones replaced.
 
-Nothing ever refers to event objects, so all of them go once they are old: that is how long transitions are kept.
+Nothing ever refers to event objects, so all of them go once they are old: that is how long transitions are kept. Nor to
+what was uploaded to the API.
 
     list      names of objects older than the horizon, ``NAMES_MAX`` of them at most
     raise     ``gc_floor`` is committed: from now on the reducer refuses every new reference to an object so old
@@ -34,6 +35,7 @@ from ..objects import finished_tables, segments
 from ..objects.backups import recent
 from ..objects.layout import read_state, root_of, unavailable
 from ..objects.segments import footer
+from ..objects.staging import UPLOADS
 from ..stores.base import LIST_KEYS_MAX, Delete, Deleted, List, Listed
 
 NAMES_MAX = 50_000  # that one pass looks at, some 10 MB
@@ -41,7 +43,7 @@ DELETES_PER_REQUEST = 1_000
 READS_AT_ONCE = 8  # pointers followed together: a footer may name 100,000 bodies
 LOOKS_MAX = 5  # at a head that moves on while what it names is looked up
 SEGMENTS, BODIES, FINISHED, RECORDED = "segments/", "bodies/", f"{TABLES}/", f"{EVENTS}/"
-FOLDERS = (BODIES, RECORDED, FINISHED, SEGMENTS)  # in the order in which they are listed
+FOLDERS = (BODIES, RECORDED, FINISHED, SEGMENTS, f"{UPLOADS}/")  # in the order in which they are listed
 
 
 def collect(queue: str, shard: int, before: State) -> QueueFlow[int]:

@@ -24,11 +24,12 @@ from ..errors import Damaged, NewerFormat, NotFound
 from ..stores.base import List, Listed
 from . import finished_tables, segments
 from .layout import unavailable
+from .staging import UPLOADS
 
 REFERENCED = ("segments/", "bodies/", f"{TABLES}/")  # whatever is in use there, something refers to
-STAGED = (*REFERENCED, f"{EVENTS}/")
+STAGED = (*REFERENCED, f"{EVENTS}/", f"{UPLOADS}/")
 UNREADABLE = (Damaged, NewerFormat, NotFound)
-_BORN = re.compile(r"(?:(?:segments|bodies|finished|events)/)?([0-9a-f]{12})[-.]")
+_BORN = re.compile(r"(?:(?:segments|bodies|finished|events|uploads)/)?([0-9a-f]{12})[-.]")
 _PART = re.compile(r"/(\d{2,})-([0-9a-f]{12})-[0-9a-f]+\.jsonl\.gz$")
 
 

@@ -25,6 +25,8 @@ from ..errors import OsqueueError
 from ..stores.base import Failed, Found, Get, Put, PutIfMatch, Written
 from .layout import unavailable
 
+UPLOADS = "uploads"  # the folder of what callers of the API wrote there: a commit refers to a copy
+UPLOADS_SHARD = 0  # that it is of: every queue has it
 WRITES_AT_ONCE = 8
 WIPE_TRIES = 3
 

@@ -9,6 +9,7 @@ In this order, so that a repeat of a purge that died finds what is left:
     backups    so are the copies of heads
     state      the head, the dead letters and the tables forget the job, in one commit
     archive    its records are taken out of the parts
+    uploads    what lies there for requests of the API is deleted: a job's content may be among it
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 from .. import limits
 from ..commit.effects import QueueFlow
+from ..commit.retry import OBJECT, ask
 from ..core.state import (
     CANCELLED,
     FAILED,
@@ -29,7 +31,9 @@ from ..model import validation
 from ..model.keys import is_key, job_id, key_of, shard_of
 from ..model.reports import Purged
 from ..objects import id_index, segments
-from ..objects.layout import read_state, root_of
+from ..objects.layout import read_state, root_of, unavailable
+from ..objects.staging import UPLOADS, UPLOADS_SHARD
+from ..stores.base import Delete, Deleted, List, Listed
 from .dead_letters import DeadLetterFlows
 from .purge_shard import TRIES, ShardPurge, Target, changes_too_fast
 
@@ -63,7 +67,25 @@ class PurgeFlows(DeadLetterFlows):
                 state = yield from read_state(self.queue, shard)
             if group:
                 total += yield from ShardPurge(self, shard, group).run(state)
+        yield from self._forget_uploads()
         return total
+
+    def _forget_uploads(self) -> QueueFlow[None]:
+        """Delete what was uploaded to the API for a request: jobs have copies, and nobody knows whose these are.
+
+        Who is about to name one is told so, and uploads it again.
+        """
+        more = True
+        while more:
+            listed = yield from ask(List(f"{root_of(self.queue, UPLOADS_SHARD)}{UPLOADS}/"), OBJECT)
+            if not isinstance(listed, Listed):
+                raise unavailable(listed, "the list of what was uploaded")
+            if not listed.keys:
+                return
+            gone = yield from ask(Delete(listed.keys), OBJECT)
+            if not isinstance(gone, Deleted):
+                raise unavailable(gone, "the deletion of what was uploaded")
+            more = listed.more
 
     def _target(self, text: str, dead_only: bool) -> QueueFlow[Target]:
         found = yield from self.locate(text)

@@ -1,9 +1,8 @@
-"""How many bytes of an answer a job or a result takes, and the errors of those that no answer can hold."""
+"""How many bytes of an answer a job or a result takes."""
 
 from __future__ import annotations
 
 from ..contract.content import weight
-from ..contract.error_codes import TooLarge
 from ..core.state import FinishedJob, LeaseRecord, content_bytes
 from ..core.weights import headers_weight
 
@@ -33,24 +32,6 @@ def lease_weight(lease: LeaseRecord) -> int:
     return weight(content_bytes(job.payload), job.codec) + 2 * headers_weight(job) + beside
 
 
-def lease_too_large(lease: LeaseRecord) -> TooLarge:
-    """What its worker is told instead of its contents."""
-    return TooLarge(
-        f"payload: its {sum(map(content_bytes, lease.job.contents)):,} bytes do not fit into an answer of the API."
-        " Release the job, and claim it with a queue object that is connected to the store itself.",
-        field="payload",
-    )
-
-
 def result_weight(row: FinishedJob) -> int:
     """About how many bytes a result takes."""
     return weight(content_bytes(row.result), row.codec or row.job.codec)
-
-
-def result_too_large(row: FinishedJob) -> TooLarge:
-    """What is told instead of it."""
-    return TooLarge(
-        f"result: its {content_bytes(row.result):,} bytes do not fit into an answer of the API. Read it with a queue"
-        " object that is connected to the store itself.",
-        field="result",
-    )

@@ -12,7 +12,9 @@ from .queues import ServedQueue
 
 
 class AsyncServedQueue(ServedQueue, AsyncQueue[Any]):
-    """One for coroutines."""
+    """One for coroutines, of a server through which everything passes: its callers need not reach the store."""
+
+    presigns = False
 
     def _make_driver(self) -> None:
         super()._make_driver()

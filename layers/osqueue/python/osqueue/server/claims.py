@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
@@ -43,9 +43,10 @@ from ..model.progress import beat_of
 from ..operations.claims import ClaimResult, GrantedLease, claim_of
 from ..operations.endings import AttemptEnd, ReleasedJob, aborted, failed, throttled
 from .answer_room import FAULT_BYTES
-from .flows import ServerFlows
+from .flows import DownloadedLease, ServerFlows
 from .reading import check_items, item_of
 from .request import JOBS_NOTED_MAX, RequestContext
+from .transfers import NOTHING_THERE, uploaded
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -77,13 +78,15 @@ def _leased(granted: GrantedLease) -> Leased:
     lease = granted.lease
     job = lease.job
     more: dict[str, Any] = {}
+    downloads = granted.downloads if isinstance(granted, DownloadedLease) else {}
     try:
         if isinstance(granted.payload, OsqueueError):
             raise granted.payload
-        more = fields_of(EncodedContent(granted.payload, job.codec), "payload")
+        if "payload" not in downloads:
+            more = fields_of(EncodedContent(granted.payload, job.codec), "payload")
         if isinstance(granted.input, OsqueueError):
             raise granted.input
-        if granted.input is not None and job.links is not None:
+        if granted.input is not None and job.links is not None and "input" not in downloads:
             more |= included_fields({"input": EncodedContent(granted.input, job.links.input_codec)})
             if why := more.pop("left_out", None):
                 raise Rejected(why["input"], field="input")
@@ -102,6 +105,7 @@ def _leased(granted: GrantedLease) -> Leased:
         expires_at=moment(lease.expires_ms),
         lease=lease.lease_ms / 1000,
         cancel_requested=lease.cancel,
+        downloads=downloads,
         **viewed(job),
         **more,
     )
@@ -143,7 +147,7 @@ def complete(request: RequestContext) -> QueueFlow[CompletionResults]:
     """How attempts ended."""
     body: Endings = request.read()
     flows = request.warm.flows
-    endings = _endings_in(body, flows)
+    endings = yield from _endings_in(body, flows)
     answers = _results(body.completions, endings.answers((yield from flows.end(endings.found))))
     _note(request, answers, [])
     return CompletionResults(completions=answers)
@@ -153,7 +157,7 @@ def turn(request: RequestContext) -> QueueFlow[TurnResults]:
     """How attempts ended, and claims. It fails as a whole only where nothing of it was done."""
     body: NewTurn = request.read()
     flows = request.warm.flows
-    endings = _endings_in(body, flows)
+    endings = yield from _endings_in(body, flows)
     check_items(body.claims, "claims")
     claims = Readable(
         body.claims, TurnClaim, lambda item: claim_of(item.limit, item.worker, item.lease, item.kinds)
@@ -215,9 +219,11 @@ def _beat_of(item: Held) -> LeaseBeat:
     return beat_of(key, token, item.progress, item.note)
 
 
-def _endings_in(body: Endings, flows: ServerFlows) -> Readable[AttemptEnd]:
+def _endings_in(body: Endings, flows: ServerFlows) -> QueueFlow[Readable[AttemptEnd]]:
     check_items(body.completions, "completions", body.codec)
-    return Readable(body.completions, Ending, lambda item: _ending(flows, item, body.codec))
+    named = [_named(each).upload for each in body.completions if b'"upload"' in bytes(each)]
+    read = (yield from uploaded(flows.queue, named)) if named else {}
+    return Readable(body.completions, Ending, lambda item: _ending(flows, item, body.codec, read))
 
 
 def _results(items: Sequence[Raw], answers: Iterable[Done | OsqueueError]) -> list[ItemResult]:
@@ -236,25 +242,35 @@ def _results(items: Sequence[Raw], answers: Iterable[Done | OsqueueError]) -> li
     ]
 
 
-class _WithJobId(msgspec.Struct):
+class _Named(msgspec.Struct):
     job_id: str = ""
+    upload: str = ""
 
 
 def _job_id(item: Raw) -> str:
     """Of an item that cannot be read otherwise."""
+    return _named(item).job_id[: limits.ID_CHARS_MAX]
+
+
+def _named(item: Raw) -> _Named:
     try:
-        return msgspec.json.decode(item, type=_WithJobId).job_id[: limits.ID_CHARS_MAX]
+        return msgspec.json.decode(item, type=_Named)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
+        return _Named()
 
 
 def _holder(item: Held | Ending) -> tuple[bytes, str]:
     return key_of(item.job_id), validation.text(item.token, "token", limits.TOKEN_CHARS_MAX, 1)
 
 
-def _ending(flows: ServerFlows, item: Ending, codec: str) -> AttemptEnd:
+def _ending(
+    flows: ServerFlows, item: Ending, codec: str, uploads: Mapping[str, bytes | OsqueueError]
+) -> AttemptEnd:
     key, token = _holder(item)
-    content = content_of(item.result, item.data, codec, "result", PAYLOAD_BYTES_MAX)
+    upload = UNSET if item.upload is UNSET else uploads.get(item.upload, NOTHING_THERE)
+    if isinstance(upload, OsqueueError):
+        raise upload
+    content = content_of(item.result, item.data, codec, "result", PAYLOAD_BYTES_MAX, upload)
     ways = {
         "result": content is not None,
         "error": item.error is not UNSET,

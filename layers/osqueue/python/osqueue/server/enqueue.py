@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ..commit.effects import QueueFlow
 from ..contract.content import result_fields
-from ..contract.error_codes import TooLarge, fault_of
+from ..contract.error_codes import fault_of
 from ..contract.schemas import Accepted, AcceptedJobs, NewJob, NewJobs
 from ..core.state import COMPLETED
 from ..errors import OsqueueError, Rejected
@@ -36,7 +36,9 @@ def enqueue(request: RequestContext) -> QueueFlow[Any]:
     check_items(many.jobs, "jobs", many.codec)
     done: list[Enqueued] = []
     if many.jobs:
-        done = yield from request.warm.flows.accept([_item_of(each, many.codec) for each in many.jobs])
+        done = yield from request.warm.flows.accept(
+            (yield from request.warm.flows.with_uploads([_item_of(each, many.codec) for each in many.jobs]))
+        )
     request.note(each.job_id for each in done)
     return AcceptedJobs(jobs=(yield from _answers(request, done)))
 
@@ -50,7 +52,7 @@ def _item_of(item: Raw, codec: str) -> EnqueueItem:
 
 def _one(request: RequestContext, job: NewJob, wait_s: float | None) -> QueueFlow[Any]:
     flows = request.warm.flows
-    (done,) = yield from flows.accept([EnqueueItem(job, "json")])
+    (done,) = yield from flows.accept((yield from flows.with_uploads([EnqueueItem(job, "json")])))
     request.note([done.job_id], state=done.state)
     if done.status == "rejected" and done.error is not None:
         raise done.error
@@ -58,12 +60,9 @@ def _one(request: RequestContext, job: NewJob, wait_s: float | None) -> QueueFlo
         return (yield from _answers(request, [done]))[0]
     job_id = done.job_id or ""
     over = Enqueued("completed", job_id, COMPLETED)
-    try:
-        ended = done.state in OVER  # long ago perhaps, in the window of its id
-        flow = flows.result(job_id) if ended else flows.wait(key_of(job_id), wait_s)
-        return _accepted(replace(over, result=(yield from flow)))
-    except TooLarge as error:
-        return _accepted(replace(over, error=error))
+    ended = done.state in OVER  # long ago perhaps, in the window of its id
+    flow = flows.result(job_id) if ended else flows.wait(key_of(job_id), wait_s)
+    return _accepted(replace(over, result=(yield from flow)))
 
 
 def _answers(request: RequestContext, done: list[Enqueued]) -> QueueFlow[list[Accepted]]:

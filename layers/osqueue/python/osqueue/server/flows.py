@@ -11,7 +11,7 @@ from contextlib import suppress
 from itertools import repeat
 from zlib import crc32
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from ..commit.effects import Flow, QueueFlow, Sleep, Submit, submit_together, together
@@ -19,7 +19,7 @@ from ..contract.content import content_of
 from ..contract.error_codes import JobIdTaken, TooLarge
 from ..contract.functions import PAYLOAD_BYTES_MAX
 from ..contract.route import QUEUES
-from ..contract.schemas import EncodedContent, NewJob
+from ..contract.schemas import Download, EncodedContent, NewJob
 from ..core.job_ops import ClaimJobs, JobSpec, LeaseRef, ReleaseJobs
 from ..core.ops import Code
 from ..core.rows import BodyRef
@@ -47,7 +47,8 @@ from ..operations.endings import AttemptEnd
 from ..operations.enqueue import placed
 from ..operations.flows import EmbeddedFlows
 from ..operations.placing import has_groups, placed_in
-from .answer_room import AnswerRoom, lease_too_large, lease_weight, result_too_large, result_weight
+from .answer_room import AnswerRoom, lease_weight, result_weight
+from .transfers import Transfers, uploaded
 
 LOOKS_MAX = 20  # at a queue that moves while we find out whether a call is a repeat
 SHARDS_AGE_S = 60.0  # after which a process looks how many shards there are before it spreads calls over them
@@ -55,6 +56,7 @@ LEASED_BYTES = (
     2_000  # what a leased job takes in an answer beside its payload: an id of 256 characters and all
 )
 RESULT_BYTES = 500  # what an answer takes beside its one result
+DOWNLOAD_BYTES = 4_000  # what an answer takes to say where a content is: its URL holds a session of AWS
 GIVE_BACK_S = 1.0  # how long one tries to give back what was leased and cannot be answered
 KEYED = 0  # ``seen`` of a job whose key its client drew, until the queue has been looked through for it
 ANSWER_FULL = ClaimResult((), "answer_full")  # by the jobs of other claims: they were given back
@@ -70,6 +72,13 @@ class EnqueueItem(Struct, frozen=True):
     job: NewJob | None
     codec: str = ""  # of the request
     error: OsqueueError | None = None
+    uploaded: bytes | UnsetType = UNSET  # what it names
+
+
+class DownloadedLease(GrantedLease, frozen=True, kw_only=True):
+    """A leased job with some contents that its worker has to get itself: no answer holds them."""
+
+    downloads: dict[str, Download]  # by name
 
 
 class UnreadResult(Struct, frozen=True):
@@ -80,12 +89,31 @@ class UnreadResult(Struct, frozen=True):
     size: int  # bytes that it takes in an answer
 
 
+ReadResult = EncodedContent | Download | OsqueueError | None
+
+
 class ServerFlows(EmbeddedFlows):
     """The flows of one queue."""
 
     answer_bytes = 0  # of one answer, at most
+    transfers: Transfers
 
     # ── Enqueue ──────────────────────────────────────────────────────────────
+    def with_uploads(self, items: Sequence[EnqueueItem]) -> QueueFlow[list[EnqueueItem]]:
+        """Jobs with what they name of their callers' uploads, or with what is wrong with it."""
+        named = [each.job.upload for each in items if each.job is not None and each.job.upload is not UNSET]
+        if not named:
+            return list(items)
+        read = yield from uploaded(self.queue, named)
+        found: list[EnqueueItem] = []
+        for each in items:
+            content = None if each.job is None or each.job.upload is UNSET else read[each.job.upload]
+            if isinstance(content, OsqueueError):
+                found.append(EnqueueItem(None, each.codec, content))
+            else:
+                found.append(each if content is None else replace(each, uploaded=content))
+        return found
+
     def accept(self, items: Sequence[EnqueueItem]) -> QueueFlow[list[Enqueued]]:
         """Queue jobs under the keys that their client drew: a repeated call gets the same jobs.
 
@@ -107,8 +135,10 @@ class ServerFlows(EmbeddedFlows):
         seen: set[bytes] = set()
         for each, key in zip(items, keys, strict=True):
             try:
+                if each.error is not None:
+                    raise each.error
                 if isinstance(key, OsqueueError):
-                    raise each.error or key
+                    raise key
                 if key is not None and key[:15] in seen:
                     raise Rejected(
                         "job_id: another job of this request has it, too. Its last byte does not count.",
@@ -201,10 +231,12 @@ class ServerFlows(EmbeddedFlows):
         )
 
     # ── Results ──────────────────────────────────────────────────────────────
-    def result_of(self, key: bytes, location: JobLocation) -> Flow[EncodedContent | None]:
-        """As the library reads it. Raises TooLarge for one that no answer holds, and does not read it."""
-        if location.row is not None and self.holds_none(location.row):
-            raise result_too_large(location.row)
+    def result_of(self, key: bytes, location: JobLocation) -> Flow[EncodedContent | Download | None]:
+        """As the library reads it. One that no answer holds is not read, but told where it is."""
+        row = location.row
+        if row is not None and self.holds_none(row) and isinstance(row.result, BodyRef):
+            root = root_of(self.queue, shard_of(key))
+            return (yield from self.transfers.download(root, row.result, row.codec or row.job.codec))
         content: EncodedContent | None = yield from super().result_of(key, location)
         return content
 
@@ -212,14 +244,14 @@ class ServerFlows(EmbeddedFlows):
         """Is a result too large for any answer?"""
         return RESULT_BYTES + result_weight(row) > self.answer_bytes
 
-    def results(self, kept: Sequence[UnreadResult]) -> QueueFlow[list[EncodedContent | OsqueueError | None]]:
+    def results(self, kept: Sequence[UnreadResult]) -> QueueFlow[list[ReadResult]]:
         """Read results; those that cannot be read are their error."""
         try:
             return (yield from together([self._result(each) for each in kept]))
         except OsqueueError as error:  # the time is over
             return [error] * len(kept)
 
-    def _result(self, kept: UnreadResult) -> Flow[EncodedContent | OsqueueError | None]:
+    def _result(self, kept: UnreadResult) -> Flow[ReadResult]:
         try:
             return (yield from self.result_of(kept.key, kept.location))
         except OsqueueError as error:
@@ -248,31 +280,45 @@ class ServerFlows(EmbeddedFlows):
     ) -> QueueFlow[tuple[GrantedLease, ...]]:
         """As many as one answer holds, with their payloads; the others are given back.
 
-        One that no answer can hold is given without its payload: its worker has to end it.
+        One that no answer can hold is given with the places of its contents.
         """
         shard, leases, asked = found.shard, found.leases, found.asked
         room = AnswerRoom(self.answer_bytes) if room is None else room
         given: list[LeaseRecord] = []
         for lease in leases:
-            if not room.take(LEASED_BYTES + (0 if self._too_large(lease) else lease_weight(lease))):
+            beside = 2 * DOWNLOAD_BYTES if self._too_large(lease) else lease_weight(lease)
+            if not room.take(LEASED_BYTES + beside):
                 break
             given.append(lease)
         yield from self._give_back(shard, leases[len(given) :])
+        root = root_of(self.queue, shard)
         fitting = [lease for lease in given if not self._too_large(lease)]
         try:
             contents = [content for each in fitting for content in each.job.contents]
-            read = iter((yield from read_bodies(root_of(self.queue, shard), contents)))
+            read = iter((yield from read_bodies(root, contents)))
+            elsewhere: dict[bytes, DownloadedLease] = {}
+            for lease in given:
+                if self._too_large(lease):
+                    elsewhere[lease.job.key] = yield from self._downloaded(root, lease, asked)
             yield Sleep(0)  # is there time left to answer? Without an answer nobody holds these leases
         except OsqueueError:
             yield from self._give_back(shard, given)
             raise
         return tuple(
-            [
-                GrantedLease(lease, lease_too_large(lease), asked)
-                if self._too_large(lease)
-                else with_contents((lease,), read, asked)[0]
-                for lease in given
-            ]
+            [elsewhere.get(lease.job.key) or with_contents((lease,), read, asked)[0] for lease in given]
+        )
+
+    def _downloaded(self, root: str, lease: LeaseRecord, asked: float) -> Flow[DownloadedLease]:
+        job = lease.job
+        codecs = (job.codec, "" if job.links is None else job.links.input_codec)
+        downloads: dict[str, Download] = {}
+        inline: list[bytes] = []
+        for name, content, codec in zip(("payload", "input"), job.contents, codecs, strict=False):
+            if isinstance(content, BodyRef):
+                downloads[name] = yield from self.transfers.download(root, content, codec)
+            inline.append(b"" if isinstance(content, BodyRef) else content)
+        return DownloadedLease(
+            lease, inline[0], asked, inline[1] if len(inline) > 1 else None, downloads=downloads
         )
 
     def _too_large(self, lease: LeaseRecord) -> bool:
@@ -338,14 +384,13 @@ class KeyedDeduplication(Deduplication):
         yield from ()
         row, text = location.row, job_id(key)
         assert row is not None
-        if self.flows.holds_none(row):
-            return Enqueued("completed", text, COMPLETED, error=result_too_large(row))
+        size = DOWNLOAD_BYTES if self.flows.holds_none(row) else result_weight(row)
         crowded = TooLarge(
             "result: this answer has no room for it. Read it with"
             f" GET {QUEUES}/{self.queue}/jobs/{text}/result.",
             field="result",
         )
-        unread = UnreadResult(key, location, result_weight(row))
+        unread = UnreadResult(key, location, size)
         return Enqueued("completed", text, COMPLETED, unread, crowded)
 
     def failed(self, item: DedupAttempt, error: OsqueueError) -> None:
@@ -404,7 +449,8 @@ def _new(item: EnqueueItem, key: bytes) -> JobSpec:
     """Check one job."""
     job = item.job
     assert job is not None
-    content = content_of(job.payload, job.data, job.codec or item.codec, "payload", PAYLOAD_BYTES_MAX)
+    codec = job.codec or item.codec
+    content = content_of(job.payload, job.data, codec, "payload", PAYLOAD_BYTES_MAX, item.uploaded)
     if content is None:
         raise Rejected("payload: it is missing. Every job has one (null is allowed).", field="payload")
     return JobSpec(key, content.data, content.codec, **columns_asked(job))

@@ -15,6 +15,7 @@ from ..queue.blocking import Queue
 from ..stores.counting import CountingStore
 from .answers import ANSWER_BYTES_MAX, INCLUDED_BYTES_MAX
 from .flows import ServerFlows
+from .transfers import Transfers
 
 if TYPE_CHECKING:
     from ..operations.admin import AdminFlows
@@ -26,6 +27,7 @@ class ServedQueue(QueueBase[Any, Any]):
     """What is the same of queues whose requests block and of those whose requests are awaited."""
 
     flows: ServerFlows
+    presigns: bool  # do callers reach the store itself?
 
     def __init__(self, store: CountingStore, name: str, hearing: HeadListener | None, **options: Any) -> None:
         self._hearing = hearing
@@ -37,6 +39,7 @@ class ServedQueue(QueueBase[Any, Any]):
             self.name, self.codec, self.machine, self._writers, place.place, place.look_pace
         )
         self.flows.answer_bytes = ANSWER_BYTES_MAX
+        self.flows.transfers = Transfers(self.store, self.machine, self.presigns)
         self.flows.page_bytes = self.flows.content_bytes_max = INCLUDED_BYTES_MAX
         return self.flows
 
@@ -58,4 +61,6 @@ class ServedQueue(QueueBase[Any, Any]):
 
 
 class BlockingServedQueue(ServedQueue, Queue[Any]):
-    """One for threads."""
+    """One for threads, as a function has it: no more passes through a function than Lambda takes."""
+
+    presigns = True

@@ -171,6 +171,22 @@ class Passed(Struct, frozen=True):
     """The turn is somebody else's, or nobody's."""
 
 
+class AnnouncedPut(Struct, frozen=True):
+    """Creating an object of a content that is known by its length and its digest, for somebody else to carry out."""
+
+    key: str
+    length: int  # bytes
+    sha256: str  # of them, in hexadecimal
+
+
+class PresignedRequest(Struct, frozen=True):
+    """A request of HTTP that whoever has it may send, until it expires: it is allowed by its signature."""
+
+    method: str
+    url: str
+    headers: dict[str, str] = {}  # they are signed, too, and have to be sent as they are
+
+
 StoreRequest = Get | Put | PutIfAbsent | PutIfMatch | List | Delete | DeleteIfMatch | TakeTurn | PassTurn
 StoreReply = (
     Found | Missing | Unchanged | Written | Listed | Deleted | Refused | Failed | Turn | Answered | Passed
@@ -234,6 +250,13 @@ class Store(ABC):
 
     def clock_ms(self) -> int | None:
         """The store's own clock, where it can be read without a request (ms since the epoch), else None."""
+        return None
+
+    def presigned(self, request: Get | AnnouncedPut, seconds: int) -> PresignedRequest | None:
+        """What lets somebody else read a range of an object, or create one; None: this store cannot give it.
+
+        Asks the store for nothing. Raises Unavailable where there are no credentials to sign with.
+        """
         return None
 
     @property

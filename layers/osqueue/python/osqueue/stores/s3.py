@@ -23,6 +23,7 @@ from ..errors import NotInstalled, NotSupported, OsqueueError
 from .base import (
     KEY_BYTES_MAX,
     LIST_KEYS_MAX,
+    AnnouncedPut,
     Delete,
     Deleted,
     DeleteIfMatch,
@@ -33,6 +34,7 @@ from .base import (
     Listed,
     Missing,
     PassTurn,
+    PresignedRequest,
     Put,
     PutIfAbsent,
     PutIfMatch,
@@ -171,6 +173,10 @@ class S3Store(PerformingStore):
             return end.value  # type: ignore[no-any-return]
         except OsqueueError as error:
             return Failed(error)
+
+    def presigned(self, request: Get | AnnouncedPut, seconds: int) -> PresignedRequest | None:
+        """By boto3: obstore signs neither a range nor a length. None without boto3."""
+        return None if find_spec("boto3") is None else self._boto().presigned(request, seconds)
 
     def close(self) -> None:
         self._client = None
@@ -327,14 +333,17 @@ class S3Store(PerformingStore):
 
     def _through_boto(self, request: StoreRequest) -> StoreReply:
         """For what obstore cannot: conditional deletion, and anything at all in a forked child."""
-        if self._boto_store is None:
-            if find_spec("boto3") is None:
-                return Failed(
-                    NotSupported(
-                        "conditional deletion on S3, and S3 in a forked process, need boto3. "
-                        "Remedy: pip install 'osqueue[boto3]'."
-                    )
+        if find_spec("boto3") is None:
+            return Failed(
+                NotSupported(
+                    "conditional deletion on S3, and S3 in a forked process, need boto3. "
+                    "Remedy: pip install 'osqueue[boto3]'."
                 )
+            )
+        return self._boto().perform(request)
+
+    def _boto(self) -> BotoStore:
+        if self._boto_store is None:
             import boto3
 
             from .s3_boto import BotoStore
@@ -343,7 +352,7 @@ class S3Store(PerformingStore):
             self._boto_store = BotoStore(
                 session, self.bucket, self.prefix, self.endpoint, self.region, bare_etags=self.bare_etags
             )
-        return self._boto_store.perform(request)
+        return self._boto_store
 
 
 class _Runtime:

@@ -15,6 +15,7 @@ from ..errors import Rejected, Unavailable
 from .base import (
     KEY_BYTES_MAX,
     LIST_KEYS_MAX,
+    AnnouncedPut,
     Delete,
     Deleted,
     DeleteIfMatch,
@@ -23,6 +24,7 @@ from .base import (
     List,
     Listed,
     Missing,
+    PresignedRequest,
     Put,
     PutIfAbsent,
     PutIfMatch,
@@ -99,6 +101,7 @@ class BotoStore(Store):
             default_endpoint() if self._client_now is None else session_or_client.meta.endpoint_url
         )
         self.name_bytes_max = name_bytes_max(known)
+        self._signer: Any = None  # made when first needed
         self._pid = os.getpid()
         self._lock = forks.lock()
         if self._session is None:
@@ -188,6 +191,18 @@ class BotoStore(Store):
                 return Refused()
             raise explained(faulty.fault, self.bucket) from None
         return Deleted()
+
+    def presigned(self, request: Get | AnnouncedPut, seconds: int) -> PresignedRequest | None:
+        from .s3_presigned import open_signer, presigned
+
+        if self._session is None:  # a client of somebody's own signs as its maker wished
+            return None
+        try:
+            if self._signer is None:
+                self._signer = open_signer(self._session, self._endpoint or default_endpoint(), self._region)
+            return presigned(self._signer, self.bucket, self.prefix + request.key, request, seconds)
+        except Exception as error:  # noqa: BLE001 - finding credentials may call any service
+            raise explained(_fault(error), self.bucket) from None
 
     def close(self) -> None:
         with self._lock:

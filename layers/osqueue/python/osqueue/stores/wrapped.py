@@ -6,6 +6,7 @@ from abc import abstractmethod
 from typing import cast
 
 from .base import (
+    AnnouncedPut,
     Delete,
     Deleted,
     DeleteIfMatch,
@@ -15,6 +16,7 @@ from .base import (
     List,
     Listed,
     Missing,
+    PresignedRequest,
     Put,
     PutIfAbsent,
     PutIfMatch,
@@ -79,6 +81,9 @@ class WrappedStore(PerformingStore):
     @property
     def place(self) -> object:
         return self.inner.place
+
+    def presigned(self, request: Get | AnnouncedPut, seconds: int) -> PresignedRequest | None:
+        return self.inner.presigned(request, seconds)
 
     def clock_ms(self) -> int | None:
         return self.inner.clock_ms()

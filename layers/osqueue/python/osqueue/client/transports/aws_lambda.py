@@ -21,12 +21,14 @@ from .base import (
     ApiCall,
     CallOutcome,
     LostCall,
+    Transfer,
     Transport,
     host_of,
     path_of,
     unreached,
 )
 from .credentials import NO_CREDENTIALS, credentials_unavailable, frozen_of, not_installed
+from .transfers import Carrier
 
 # A client's time-out is fixed when it is made, so a call takes the client of the next step.
 TIMEOUT_STEPS_S = (2, 5, 10, 20, 30, max(each.timeout_s for each in BY_NAME.values()) + 5)
@@ -75,6 +77,7 @@ class LambdaTransport(Transport):
         self.prefix = prefix
         self.region = region
         self.endpoint = endpoint
+        self._carrier = Carrier(machine)
         self._process = 0  # whose connections these are
         self._session: Any = None  # of boto3
         self._clients: dict[float, Any] = {}  # by how long they wait
@@ -120,8 +123,12 @@ class LambdaTransport(Transport):
             )
         return ApiAnswer(answer.status, b"" if answer.body is UNSET else bytes(answer.body))
 
+    def carry(self, transfer: Transfer) -> CallOutcome:
+        return self._carrier.carry(transfer, self.endpoint or "")
+
     def close(self) -> None:
         super().close()
+        self._carrier.close()
         with self._lock:
             clients, self._clients = self._clients, {}
         if self._process == self._machine.process():

@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import re
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -35,6 +36,8 @@ CALL_SECONDS_DEFAULT = 30.0  # for a call that names no time of its own
 # What an answer raises that is no JSON, no UTF-8, or nested too deeply.
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
+C = TypeVar("C")
+
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -45,6 +48,17 @@ class ApiCall(RemoteRequest, frozen=True):
     path: dict[str, str]  # the path's parameters
     query: tuple[tuple[str, str], ...] = ()
     body: bytes = b""  # JSON; empty: none
+    timeout: float | None = None  # seconds; None: the transport's own
+
+
+class Transfer(RemoteRequest, frozen=True):
+    """A content on its way past the API: a request that the API has signed, to wherever it says."""
+
+    method: str
+    url: str  # begins with a slash: below the API's own address
+    headers: dict[str, str]
+    body: bytes = b""
+    bytes_max: int = 0  # of the answer's body, which is of interest
     timeout: float | None = None  # seconds; None: the transport's own
 
 
@@ -92,27 +106,36 @@ class Transport(ABC):
         with self._lock:
             return dict(self._requests)
 
-    def perform(self, call: ApiCall) -> CallOutcome:
+    def carry(self, transfer: Transfer) -> CallOutcome:
+        """Make one transfer, once, and wait for its end."""
+        raise Unavailable("this transport carries no contents past the API.", permanent=True)
+
+    def perform(self, call: ApiCall | Transfer) -> CallOutcome:
         """Make one call and wait for its answer."""
         self._count(call)
         try:
-            return self.send(call)
+            return self.carry(call) if isinstance(call, Transfer) else self.send(call)
         except OsqueueError as error:
             return LostCall(error, sent=False)
 
-    async def perform_async(self, call: ApiCall) -> CallOutcome:
+    async def perform_async(self, call: ApiCall | Transfer) -> CallOutcome:
         """The same for a coroutine."""
         self._count(call)
         try:
+            if isinstance(call, Transfer):
+                return await self._on_thread(self.carry, call)
             return await self.send_async(call)
         except OsqueueError as error:
             return LostCall(error, sent=False)
 
     async def send_async(self, call: ApiCall) -> CallOutcome:
         """``send`` for a coroutine: on a thread, because the clients for HTTP and Lambda block."""
+        return await self._on_thread(self.send, call)
+
+    async def _on_thread(self, make: Callable[[C], CallOutcome], call: C) -> CallOutcome:
         import asyncio  # here, because blocking callers never need it
 
-        return await asyncio.get_running_loop().run_in_executor(self._pool(), self.send, call)
+        return await asyncio.get_running_loop().run_in_executor(self._pool(), make, call)
 
     def close(self) -> None:
         """Release connections and threads. The transport may be used again; it then opens new ones."""
@@ -121,8 +144,8 @@ class Transport(ABC):
         if threads is not None and threads[0] == self._machine.process():
             threads[1].shutdown(wait=False)
 
-    def _count(self, call: ApiCall) -> None:
-        method = call.route.method.lower()
+    def _count(self, call: ApiCall | Transfer) -> None:
+        method = (call.method if isinstance(call, Transfer) else call.route.method).lower()
         with self._lock:
             self._requests[method] = self._requests.get(method, 0) + 1
 

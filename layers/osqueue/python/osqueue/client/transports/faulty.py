@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from ...clock import MACHINE, Machine
 from ...errors import Timeout, Unavailable
 from ...stores.faulty import FaultInjector
-from .base import ApiCall, CallOutcome, LostCall, Transport
+from .base import ApiCall, CallOutcome, LostCall, Transfer, Transport
 
 
 class WrappedTransport(Transport):
@@ -19,6 +21,16 @@ class WrappedTransport(Transport):
     def place(self) -> object:
         return self.inner.place
 
+    def carry(self, transfer: Transfer) -> CallOutcome:
+        return self._wrapped(transfer)
+
+    def send(self, call: ApiCall) -> CallOutcome:
+        return self._wrapped(call)
+
+    @abstractmethod
+    def _wrapped(self, call: ApiCall | Transfer) -> CallOutcome:
+        """What becomes of a call or a transfer."""
+
     def close(self) -> None:
         super().close()
         self.inner.close()
@@ -31,7 +43,7 @@ class SlowTransport(WrappedTransport):
         super().__init__(inner, machine)
         self._half_s = latency_ms / 2000
 
-    def send(self, call: ApiCall) -> CallOutcome:
+    def _wrapped(self, call: ApiCall | Transfer) -> CallOutcome:
         self._machine.sleep(self._half_s)
         reply = self.inner.perform(call)
         self._machine.sleep(self._half_s)
@@ -53,7 +65,7 @@ class FaultyTransport(WrappedTransport):
         super().__init__(inner, machine)
         self._luck = luck
 
-    def send(self, call: ApiCall) -> CallOutcome:
+    def _wrapped(self, call: ApiCall | Transfer) -> CallOutcome:
         fails, loses = self._luck.draw()
         if fails:
             return _injected_error()

@@ -18,12 +18,14 @@ from .base import (
     ApiCall,
     CallOutcome,
     LostCall,
+    Transfer,
     Transport,
     host_of,
     path_of,
     unreached,
 )
 from .credentials import Credentials, not_installed
+from .transfers import Carrier, carried
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024  # API Gateway gives up to 10 MB, Lambda 6 MB
 
@@ -53,6 +55,7 @@ class HttpTransport(Transport):
         super().__init__(machine)
         self._tls = tls or TlsFiles()
         self.url = url
+        self._carrier = Carrier(machine)
         self._credentials = credentials
         self._pools: tuple[int, Any] | None = None  # with the process whose connections they are
 
@@ -99,8 +102,14 @@ class HttpTransport(Transport):
             )
         return ApiAnswer(response.status, data)
 
+    def carry(self, transfer: Transfer) -> CallOutcome:
+        if not transfer.url.startswith("/"):  # the store's, whom our certificates do not concern
+            return self._carrier.carry(transfer)
+        return carried(self._connections(), self.url + transfer.url, transfer)
+
     def close(self) -> None:
         super().close()
+        self._carrier.close()
         with self._lock:
             pools, self._pools = self._pools, None
         if pools is not None and pools[0] == self._machine.process():

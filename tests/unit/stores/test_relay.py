@@ -1,0 +1,97 @@
+"""Signed paths, and what a server carries out for them."""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Any
+
+import pytest
+
+from osqueue.commit.driver import BlockingDriver
+from osqueue.stores.base import AnnouncedPut, Get, Put
+from osqueue.stores.memory import MemoryStore
+from osqueue.stores.relay import PATH, Relay, RelayRefusal
+
+BODY = b"0123456789"
+PUT = AnnouncedPut("queue/uploads/1", len(BODY), hashlib.sha256(BODY).hexdigest())
+GET = Get("queue/bodies/1", start=2, length=3)
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    store = MemoryStore()
+    store.put(Put(GET.key, BODY))
+    return store
+
+
+@pytest.fixture
+def relay(machine: Any) -> Relay:
+    return Relay(machine)
+
+
+def signed(relay: Relay, store: MemoryStore, machine: Any, request: Any) -> str:
+    return BlockingDriver(store, machine).run(relay.presigned(request, 900)).url
+
+
+def test_a_path_reads_its_range_alone(relay: Relay, store: MemoryStore, machine: Any) -> None:
+    path = signed(relay, store, machine, GET)
+    assert path.startswith(PATH)
+    answer = relay.carry_out(store, relay.open(store, "GET", path))
+    assert (answer.status, answer.body) == (200, BODY[2:5])
+
+
+def test_a_path_writes_what_was_announced_and_only_once(
+    relay: Relay, store: MemoryStore, machine: Any
+) -> None:
+    ticket = relay.open(store, "PUT", signed(relay, store, machine, PUT))
+    assert relay.carry_out(store, ticket, BODY + b"x").status == 400
+    assert relay.carry_out(store, ticket, b"x" * len(BODY)).status == 400
+    assert relay.carry_out(store, ticket, BODY).status == 200
+    assert relay.carry_out(store, ticket, BODY).status == 412
+    assert store.perform(Get(PUT.key)).body == BODY  # type: ignore[union-attr]
+
+
+def test_a_path_of_a_method_is_of_no_other(relay: Relay, store: MemoryStore, machine: Any) -> None:
+    with pytest.raises(RelayRefusal) as caught:
+        relay.open(store, "PUT", signed(relay, store, machine, GET))
+    assert caught.value.answer.status == 405
+
+
+@pytest.mark.parametrize("path", ["", ".", "x.y", "~.~", "é.é", "a" * 100])
+def test_a_path_that_nobody_signed_is_refused(relay: Relay, store: MemoryStore, path: str) -> None:
+    with pytest.raises(RelayRefusal) as caught:
+        relay.open(store, "GET", PATH + path)
+    assert caught.value.answer.status == 403
+
+
+def test_a_path_that_was_changed_is_refused(relay: Relay, store: MemoryStore, machine: Any) -> None:
+    text, _, signature = signed(relay, store, machine, GET).removeprefix(PATH).partition(".")
+    told = urlsafe_b64decode(text + "=" * (-len(text) % 4)).replace(b"bodies/1", b"bodies/2")
+    other = urlsafe_b64encode(told).rstrip(b"=").decode()
+    with pytest.raises(RelayRefusal) as caught:
+        relay.open(store, "GET", f"{PATH}{other}.{signature}")
+    assert caught.value.answer.status == 403
+
+
+def test_a_path_expires(relay: Relay, store: MemoryStore, machine: Any) -> None:
+    path = signed(relay, store, machine, GET)
+    machine.sleep(900)
+    relay.open(store, "GET", path)
+    machine.sleep(1)
+    with pytest.raises(RelayRefusal, match="expired"):
+        relay.open(store, "GET", path)
+
+
+def test_another_server_of_the_store_takes_the_path_and_one_of_another_store_does_not(
+    relay: Relay, store: MemoryStore, machine: Any
+) -> None:
+    path = signed(relay, store, machine, GET)
+    assert Relay(machine).open(store, "GET", path).key == GET.key
+    with pytest.raises(RelayRefusal):
+        Relay(machine).open(MemoryStore(), "GET", path)
+
+
+def test_what_is_gone_is_told(relay: Relay, store: MemoryStore, machine: Any) -> None:
+    path = signed(relay, store, machine, Get("queue/bodies/9", start=0, length=1))
+    assert relay.carry_out(store, relay.open(store, "GET", path)).status == 404
