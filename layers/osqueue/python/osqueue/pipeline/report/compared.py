@@ -22,7 +22,10 @@ def compared(report: ReviewPage) -> Markup | None:
     missing = remarks.unmeasured("Not everything before is measured", before.unmeasured)
     content: list[Child] = []
     if before.first_ms is not None:
-        content = [tag("p", _remark(before), class_="remark"), table(COLUMNS, _rows(report, before), HEADING)]
+        content = [
+            tag("p", _remark(before), class_="remark"),
+            table(COLUMNS, _rows(report, before), HEADING, class_="data stacked"),
+        ]
     elif missing is None:
         told = f"No data before: the tables have nothing of {_period(before)}."
         content = [tag("p", told, class_="nothing")]

@@ -201,7 +201,7 @@ def overview(report: ReviewPage, points: Sequence[Sequence[Point]]) -> Markup:
     return tag(
         "section",
         tag("h2", "All queues"),
-        table(columns, rows, "All queues", class_="data queues"),
+        table(columns, rows, "All queues", class_="data queues stacked"),
         id="queues",
     )
 
@@ -273,7 +273,9 @@ def worst_steps(points: Sequence[Point], report: ReviewPage, most: int = 5) -> M
     heading = (
         f"Worst {words.step(report.step_ms)}s" if " " not in words.step(report.step_ms) else "Worst steps"
     )
-    return figure(heading, "Most jobs late or failed.", (), table(columns, rows, heading))
+    return figure(
+        heading, "Most jobs late or failed.", (), table(columns, rows, heading, class_="data stacked")
+    )
 
 
 def _part(question: str) -> Markup:
