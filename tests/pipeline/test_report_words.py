@@ -119,3 +119,29 @@ def test_days_that_follow_one_another_are_one_period() -> None:
     assert words.days([first]) == "1 Oct 2026"
     assert words.days([first, second, fourth]) == "1 Oct 2026 to 2 Oct 2026, 4 Oct 2026"
     assert words.days([first, second, fourth, fourth + 2 * DAY_MS], most=2).endswith(" and 1 more day")
+
+
+@pytest.mark.parametrize(
+    ("now", "was", "text"),
+    [
+        (112.4, 100, "+12.4 %"),
+        (97, 100, "\N{MINUS SIGN}3.0 %"),
+        (350, 100, "+250 %"),
+        (1_400, 100, "× 14"),
+        (100_001, 100_000, "about the same"),
+        (5, 5, "same"),
+        (0, 0, "same"),
+        (5, 0, ""),
+        (0, 5, "\N{MINUS SIGN}100 %"),
+    ],
+)
+def test_a_change_is_told_in_parts_of_what_was(now: float, was: float, text: str) -> None:
+    assert words.change(now, was) == text
+
+
+@pytest.mark.parametrize(
+    ("now", "was", "text"),
+    [(0.024, 0.02, "+0.4 points"), (0, 1, "\N{MINUS SIGN}100 points"), (0.3, 0.3, "same")],
+)
+def test_a_change_of_a_share_is_told_in_points(now: float, was: float, text: str) -> None:
+    assert words.points(now, was) == text

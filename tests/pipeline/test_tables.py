@@ -52,8 +52,20 @@ def days(engine: Engine, root: str, *of: Any) -> list[tuple[str, str]]:
         ((["emails"],), DAYS[:2]),
         ((["emails"], date(2026, 1, 1)), DAYS[1:2]),
         ((["nobody"],), []),
+        (((), None, (), date(2026, 1, 5)), DAYS[:1]),
+        (((), date(2025, 12, 31), (), date(2026, 1, 1)), DAYS[:1]),
     ],
-    ids=["all", "from a day on", "from that day on", "later", "one queue", "both", "no such queue"],
+    ids=[
+        "all",
+        "from a day on",
+        "from that day on",
+        "later",
+        "one queue",
+        "both",
+        "no such queue",
+        "before a day",
+        "of one day",
+    ],
 )
 def test_of_a_table_some_queues_and_days_are_read(
     engine: Engine, root: str, of: tuple[Any, ...], wanted: list[tuple[str, str]]

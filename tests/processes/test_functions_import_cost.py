@@ -51,8 +51,9 @@ HEAVY = {
 # Three more: workers as they say that they are, in the model and the server, and what a route is beside their table.
 # Four more are consumers: a setting, their tickets in the head, and whether this process wakes them.
 # One more: how attempts end is a module of its own (`operations/endings.py`).
-MODULES_MAX = 209
-WORK_MODULES_MAX = 176  # of those that jobs come and go by, which load no row of operators
+# One more: how large contents pass beside a request (`server/transfers.py`).
+MODULES_MAX = 210
+WORK_MODULES_MAX = 177  # of those that jobs come and go by, which load no row of operators
 
 LOAD = """
 import importlib, importlib.util, json, sys

@@ -243,21 +243,31 @@ def hours(table: str, queue: str, since_ms: int | None = None, until_ms: int | N
     return found
 
 
-def partitions(table: str, queues: Sequence[str] = (), since: date | None = None) -> Flow[list[str]]:
-    """The partitions that a table has, as the paths of their folders below it; of some queues, or from a day on."""
-    begin = datetime(since.year, since.month, since.day, tzinfo=UTC) if since is not None else None
-    since_ms = None if begin is None else round(begin.timestamp() * 1000)
+def partitions(
+    table: str, queues: Sequence[str] = (), since: date | None = None, until: date | None = None
+) -> Flow[list[str]]:
+    """The partitions that a table has, as the paths of their folders below it; of some queues, or of some days."""
+    since_ms, until_ms = map(_begin_of, (since, until))
+    end = None if until is None else f"date={until}"
     found = []
     for queue in queues or (yield from archive.queues_of(f"{table}/")):
-        for key in (yield from archive.days_of(f"{table}/", queue, since_ms, None)):
+        for key in (yield from archive.days_of(f"{table}/", queue, since_ms, until_ms)):
             name = key.removeprefix(f"{table}/")
-            if _DAY.fullmatch(name):
+            if _DAY.fullmatch(name) and (end is None or name.split("/")[1] < end):
                 found.append(name.removesuffix(f"/{NAME}"))
     return found
 
 
-def days(root: str, table: str, queues: Sequence[str] = (), since: date | None = None) -> list[str]:
+def _begin_of(day: date | None) -> int | None:
+    return (
+        None if day is None else round(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1000)
+    )
+
+
+def days(
+    root: str, table: str, queues: Sequence[str] = (), since: date | None = None, until: date | None = None
+) -> list[str]:
     """The days that a table has, in the same way."""
     with at(root) as tables:
-        found = tables.run(partitions(table, queues, since))
+        found = tables.run(partitions(table, queues, since, until))
     return list(dict.fromkeys("/".join(each.split("/")[:2]) for each in found))

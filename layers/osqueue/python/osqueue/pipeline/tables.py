@@ -227,15 +227,16 @@ def read(
     queues: Sequence[str] = (),
     since: date | None = None,
     columns: Sequence[str] = (),
+    until: date | None = None,
 ) -> pa.Table:
-    """A table as it is; no rows where nobody has written it yet. Of some queues, or from a day on; of some columns.
+    """A table as it is; no rows where nobody has written it yet. Of some queues or days; of some columns.
 
     Columns that a file is too old to have are null. Raises Unavailable, or Damaged.
     """
     there = [field for field in table.arrow if not columns or field.name in columns]
     found, rows = [pa.schema(there).empty_table()], [(0, {each.name: "" for each in table.partitions})]
     with files.at(store_at(root, "tables")) as held:
-        partitions = held.run(files.partitions(table.name, queues, since))
+        partitions = held.run(files.partitions(table.name, queues, since, until))
         for start in range(0, len(partitions), FILES_AT_ONCE):
             group = partitions[start : start + FILES_AT_ONCE]
             keys = [files.key_of(table.name, each) for each in group]

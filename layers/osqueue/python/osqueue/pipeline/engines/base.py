@@ -64,8 +64,9 @@ class Engine(Protocol):
         queues: Sequence[str] = (),
         since: date | None = None,
         columns: Sequence[str] = (),
+        until: date | None = None,
     ) -> Relation:
-        """A table as it is: no rows where nobody has written it yet. Of some queues, or from a day on.
+        """A table as it is: no rows where nobody has written it yet. Of some queues, from a day on, or before one.
 
         ``columns`` are all that are asked for, beside those of its folders: the others may be left out.
         """

@@ -60,8 +60,9 @@ class LocalEngine:
         queues: Sequence[str] = (),
         since: date | None = None,
         columns: Sequence[str] = (),
+        until: date | None = None,
     ) -> Relation:
-        return self.of(tables.read(root, table, queues, since, columns))
+        return self.of(tables.read(root, table, queues, since, columns, until))
 
     def of(self, rows: pa.Table) -> Relation:
         name = self._name()

@@ -58,8 +58,9 @@ class SparkEngine:
         queues: Sequence[str] = (),
         since: date | None = None,
         columns: Sequence[str] = (),  # Spark sees by itself which are asked for
+        until: date | None = None,
     ) -> Relation:
-        return self._named(read(self._spark, root, table, queues, since))
+        return self._named(read(self._spark, root, table, queues, since, until))
 
     def ask(self, root: str, query: str) -> SparkAnswer:
         views(self._spark, self.place(root, "tables"))
@@ -143,17 +144,22 @@ def _refused() -> Iterator[None]:
 
 
 def read(
-    spark: SparkSession, root: str, table: TableSpec, queues: Sequence[str] = (), since: date | None = None
+    spark: SparkSession,
+    root: str,
+    table: TableSpec,
+    queues: Sequence[str] = (),
+    since: date | None = None,
+    until: date | None = None,
 ) -> DataFrame:
     """A table as it is; no rows where nobody has written it yet.
 
-    Of some queues, or from a day on, only those folders are looked into: to list a table of years takes minutes on S3.
+    Of some queues or days, only those folders are looked into: to list a table of years takes minutes on S3.
     """
     root = place(root, "tables")
     path = f"{root}/{table.name}"
     places = [path]
-    if queues or since is not None:
-        places = [f"{path}/{each}" for each in files.days(root, table.name, queues, since)]
+    if queues or since is not None or until is not None:
+        places = [f"{path}/{each}" for each in files.days(root, table.name, queues, since, until)]
     elif not files.exists(root, table.name):
         places = []
     schema = from_arrow_schema(table.schema)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...errors import NotFound, Rejected, Unavailable
 from ...model.validation import queue_name
@@ -19,6 +20,7 @@ from .. import files
 from ..ended import EndedJobs, by_queue
 from ..engines.base import Engine, rows
 from ..places import place
+from ..report.before import before
 from ..report.collect import collect
 from ..report.history import ReportTables, history
 from ..report.model import HOUR_MS, TITLE
@@ -61,9 +63,11 @@ def run(engine: Engine, config: Review, read: EndedJobs | None = None) -> Review
     first = None if hour is None else datetime.fromtimestamp(hour / 1000, UTC).date()
     until = _hour(config.until, "until")
     last = None if until is None else datetime.fromtimestamp(until / 1000, UTC).date()
-    told = history(engine, root, tuple(map(queue_name, config.queues)), first, last, read)
+    queues = tuple(map(queue_name, config.queues))
+    told = history(engine, root, queues, first, last, read)
     begins_ms, ends_ms = _period(engine, told, config)
     report = collect(engine, told, begins_ms, ends_ms, config.target_ms, config.title)
+    report = replace(report, before=before(engine, told, report, queues, first))
     if not report.queues and report.unmeasured:
         raise NotFound(
             f"tables: {root} has jobs of this period, but no metrics. First run osqueue pipeline metrics."

@@ -71,8 +71,8 @@ def collect(
     told = since(engine, told, period)
     if target_ms is None:
         period = replace(period, target_ms=_target(engine, told))
-    everything, totals = _totals(engine, told, period)
-    error, unmeasured = _first_error(engine, told), _unmeasured(engine, told, period)
+    everything, totals = totals_of(engine, told, period)
+    error, unmeasured = _first_error(engine, told), unmeasured_days(engine, told, period)
     suspect = _suspect(engine, told)
     size = {name: own.enqueued + own.ended for name, own in totals.items()}
     names = sorted(totals, key=lambda name: (-totals[name].trouble, -size[name], name))
@@ -126,7 +126,7 @@ def _target(engine: Engine, told: ReportTables) -> int:
     return TARGET_MS if row["target_ms"] is None else int(row["target_ms"])
 
 
-def _unmeasured(engine: Engine, told: ReportTables, period: Period) -> tuple[tuple[str, int], ...]:
+def unmeasured_days(engine: Engine, told: ReportTables, period: Period) -> tuple[tuple[str, int], ...]:
     """The queues and days of which the metrics count other endings than there are jobs: they were never made, or before
     some of the jobs came.
     """
@@ -152,7 +152,7 @@ def _suspect(engine: Engine, told: ReportTables) -> tuple[SuspectJobs, ...]:
 # ── Totals ───────────────────────────────────────────────────────────────────
 
 
-def _totals(engine: Engine, told: ReportTables, period: Period) -> tuple[Totals, dict[str, Totals]]:
+def totals_of(engine: Engine, told: ReportTables, period: Period) -> tuple[Totals, dict[str, Totals]]:
     """Of all queues, and by queue."""
 
     def by_queue(figures: str, of: Any) -> dict[str | None, dict[str, Any]]:

@@ -8,13 +8,20 @@ from typing import Any
 
 import pyarrow as pa
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...core.state import COMPLETED
 from .. import tables
+from ..clocks import TRUSTED
 from ..ended import EndedJobs, ended
 from ..engines.base import Engine, Relation
 from ..figures import RANKS
 from .model import HOUR_MS, Quantiles
+
+# What totals are added up from, of jobs and of leases.
+_JOB_TOTALS = ("state", "wait_ms", "total_ms", "started_at", "finished_at")
+_LEASE_TOTALS = ("outcome", "run_ms", "ended_at")
+_CLOCK = ("clock_suspect",)
 
 
 class ReportTables(Struct, frozen=True):
@@ -78,6 +85,29 @@ def since(engine: Engine, told: ReportTables, period: Period) -> ReportTables:
     late = f"date >= cast({instant(period.begins_ms)} AS date)"
     hours = f"{late} AND {between('start', period.hours[0], period.hours[-1] + HOUR_MS)}"
     return _filtered(engine, told, late, hours)
+
+
+def widened(
+    engine: Engine, told: ReportTables, queues: Sequence[str], since: date, until: date
+) -> ReportTables:
+    """The same with some days before those that were read, as far as totals ask for them."""
+
+    def both(
+        table: tables.TableSpec, columns: Sequence[str], read: Relation, condition: str = "true"
+    ) -> Relation:
+        earlier = engine.read(told.root, table, queues, since, (*columns, *_CLOCK), until)
+        asked = ", ".join((*columns, "queue", "date"))
+        return engine.sql(
+            f"SELECT {asked} FROM {earlier} WHERE {condition} UNION ALL SELECT {asked} FROM {read}"
+        )
+
+    return replace(
+        told,
+        jobs=both(tables.JOBS, _JOB_TOTALS, told.jobs, TRUSTED),
+        attempts=both(tables.ATTEMPTS, _LEASE_TOTALS, told.attempts, TRUSTED),
+        hours=both(tables.METRICS_HOURLY, tables.METRICS_HOURLY.arrow.names, told.hours),
+        workers=both(tables.METRICS_WORKERS, tables.METRICS_WORKERS.arrow.names, told.workers),
+    )
 
 
 def of_queues(engine: Engine, told: ReportTables, queues: Sequence[str]) -> ReportTables:

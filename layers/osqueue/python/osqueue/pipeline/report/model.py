@@ -153,6 +153,19 @@ class SuspectJobs(Struct, frozen=True):
     moments: str  # those of it that cannot be, as columns of the table
 
 
+class PeriodBefore(Struct, frozen=True):
+    """The hours before the page's, as many as it has, to compare its figures with."""
+
+    begins_ms: int
+    ends_ms: int
+    first_ms: int | None = (
+        None  # the first hour of it in which something happened; None: the tables have nothing of it
+    )
+    totals: Totals = Totals()  # of all queues
+    queues: tuple[tuple[str, Totals], ...] = ()  # by name
+    unmeasured: tuple[tuple[str, int], ...] = ()  # as below
+
+
 class ReviewPage(Struct, frozen=True):
     """Everything on the page."""
 
@@ -167,6 +180,7 @@ class ReviewPage(Struct, frozen=True):
     error: Error | None = None  # the most frequent one, over all queues
     unmeasured: tuple[tuple[str, int], ...] = ()  # queues and days whose metrics are not those of their jobs
     suspect: tuple[SuspectJobs, ...] = ()  # what is left out, by queue
+    before: PeriodBefore | None = None  # None: nobody has looked
 
 
 def step_for(span_ms: int) -> int:

@@ -6,13 +6,13 @@ import base64
 import hashlib
 from collections.abc import Sequence
 
-from . import patterns, timeline, words
+from . import patterns, remarks, timeline, words
+from .compared import compared
 from .figures import figure, table
 from .markup import Child, Markup, joined, tag
 from .model import HOUR_MS, Point, Quantiles, QueueSection, ReviewPage, Totals, filled, share, steps_of
 from .style import SCRIPT, STYLE
 
-NAMED_MAX = 5  # queues that are named where metrics are missing, or jobs are left out
 HEADLINE_GOOD = 0.99  # of jobs in time: what the first sentence calls kept
 
 
@@ -43,12 +43,13 @@ def page(report: ReviewPage) -> str:
             tag("p", f"{when}, UTC", class_="when"),
             tag("h1", report.title),
             answer(report, points),
-            unmeasured(report),
-            suspect(report),
+            remarks.unmeasured("Not everything is measured", report.unmeasured),
+            remarks.suspect(report),
             tiles(report.totals, report),
         ),
         tag(
             "main",
+            compared(report),
             overview(report, points) if several else None,
             [
                 section(queue, each, report, index)
@@ -132,54 +133,6 @@ def _failures(report: ReviewPage) -> Markup:
     return joined(given_up, "; the most frequent error is ", kind, f", {words.count(first.count, 'time')}.")
 
 
-def unmeasured(report: ReviewPage) -> Markup | None:
-    """A word of warning where the numbers of metrics and those of jobs do not belong together."""
-    if not report.unmeasured:
-        return None
-    days: dict[str, list[int]] = {}
-    for queue, at_ms in report.unmeasured:
-        days.setdefault(queue, []).append(at_ms)
-    named = [
-        joined(", " if at else "", tag("bdi", queue), f" ({words.days(days[queue])})")
-        for at, queue in enumerate(list(days)[:NAMED_MAX])
-    ]
-    more = len(days) - len(named)
-    return tag(
-        "p",
-        tag("b", "Not everything is measured: ", class_="bad"),
-        *named,
-        f" and {words.count(more, 'more queue')}" if more else "",
-        ". Counts, depths, errors and workers are not those of these days' jobs. Run osqueue pipeline metrics over "
-        "them, and then this report again.",
-        class_="remark",
-    )
-
-
-def suspect(report: ReviewPage) -> Markup | None:
-    """What is left out, because a clock was wrong that it was written by."""
-    if not report.suspect:
-        return None
-    named = [
-        joined(
-            "; " if at else "",
-            tag("bdi", each.queue),
-            f" ({words.whole(each.jobs)}, such as {each.job_id}: {each.moments})",
-        )
-        for at, each in enumerate(report.suspect[:NAMED_MAX])
-    ]
-    more = len(report.suspect) - len(named)
-    jobs = words.count(sum(each.jobs for each in report.suspect), "job")
-    return tag(
-        "p",
-        tag("b", f"{jobs} with a wrong clock left out: ", class_="bad"),
-        *named,
-        f" and {words.count(more, 'more queue')}" if more else "",
-        ". The store's clock does not allow some of their moments. The table jobs has them: WHERE clock_suspect IS "
-        "NOT NULL.",
-        class_="remark",
-    )
-
-
 def tiles(totals: Totals, report: ReviewPage) -> Markup:
     """The headline numbers."""
     span_ms = report.ends_ms - report.begins_ms
@@ -248,7 +201,7 @@ def overview(report: ReviewPage, points: Sequence[Sequence[Point]]) -> Markup:
     return tag(
         "section",
         tag("h2", "All queues"),
-        table(columns, rows, "All queues", class_="data queues"),
+        table(columns, rows, "All queues", class_="data queues stacked"),
         id="queues",
     )
 
@@ -320,7 +273,9 @@ def worst_steps(points: Sequence[Point], report: ReviewPage, most: int = 5) -> M
     heading = (
         f"Worst {words.step(report.step_ms)}s" if " " not in words.step(report.step_ms) else "Worst steps"
     )
-    return figure(heading, "Most jobs late or failed.", (), table(columns, rows, heading))
+    return figure(
+        heading, "Most jobs late or failed.", (), table(columns, rows, heading, class_="data stacked")
+    )
 
 
 def _part(question: str) -> Markup:

@@ -116,6 +116,8 @@ thead th { color: var(--soft); border-color: var(--rule); font-size: .8rem; }
 th:first-child { text-align: left; }
 tbody th { max-width: 18rem; overflow: hidden; text-overflow: ellipsis; }
 .queues td { vertical-align: middle; } .queues td:nth-last-child(2) { width: 26%; min-width: 7rem; }
+.before tbody > * > * { vertical-align: top; } .change { display: block; font-size: .75rem; color: var(--soft); }
+.change.good { color: var(--good); } .change.bad { color: var(--bad); }
 .errors { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 1.25rem 2.5rem; margin-top: .4rem; }
 .errors b { font-size: 1.15rem; }
 .kind { font-weight: 600; }
@@ -137,9 +139,14 @@ footer { margin-top: 3.5rem; border-top: 1px solid var(--rule); padding-top: .75
   .tiles dd b { font-size: 1.3rem; }
   .pair, .errors { grid-template-columns: minmax(0, 1fr); }
   .odd { display: none; }
-  figcaption + .scroll th, .queues th { white-space: normal; } td, thead th { overflow-wrap: normal; }
-  .queues :is(th, td):nth-last-child(-n + 2) { display: none; } .queues :is(th, td) { padding-right: .4rem; }
+  td, thead th { overflow-wrap: normal; }
+  .queues :is(th, td):nth-last-child(-n + 2) { display: none; }
   th, td { padding-right: .55rem; font-size: .8rem; } tbody th { max-width: 8.5rem; }
+  .stacked, .stacked :is(thead, tbody) { display: block; } .stacked thead th:first-child { display: none; }
+  .stacked tr { display: flex; flex-wrap: wrap; gap: 0 .4rem; border-bottom: 1px solid var(--faint); }
+  .stacked tbody th { flex: 0 0 100%; max-width: none; padding-bottom: 0; font-weight: 600; }
+  .stacked :is(td, thead th) { flex: 1 1 0; min-width: 0; }
+  .stacked :is(th, td) { border: 0; padding-right: 0; white-space: normal; }
   .readout { float: none; max-width: none; min-height: 1.2rem; }
   .lanes li { grid-template-columns: minmax(0, 1fr); } .lanes .facts, .lanes .plot { grid-row: auto; grid-column: 1; }
 }

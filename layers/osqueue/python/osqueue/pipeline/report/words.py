@@ -55,6 +55,29 @@ def percent(part: float | None) -> str:
     return f"{part * 100:.0f} %" if part in (0, 1) else f"{part * 100:.1f} %"
 
 
+def change(now: float, was: float) -> str:
+    """By how much a figure has changed: ``+12.4 %``, ``× 14``; empty where it was nothing."""
+    if now == was:
+        return "same"
+    if not was:
+        return ""
+    if now >= was * 10:
+        return f"× {short(now / was)}"
+    return _signed((now / was - 1) * 100, "%")
+
+
+def points(now: float, was: float) -> str:
+    """The same of shares, in percentage points: ``+0.4 points``."""
+    return "same" if now == was else _signed((now - was) * 100, "points")
+
+
+def _signed(number: float, unit: str) -> str:
+    digits = 0 if abs(number) >= 99.95 else 1
+    text = f"{abs(number):.{digits}f}"
+    sign = "+" if number > 0 else "\N{MINUS SIGN}"
+    return f"{sign}{text} {unit}" if float(text) else "about the same"
+
+
 def span(ms: float | None) -> str:
     """A span of time in its natural unit: ``340 ms``, ``2.5 s``, ``1 h 12 min``."""
     if ms is None:
