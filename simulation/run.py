@@ -265,7 +265,9 @@ class Run:
     def _release(self, newer: bool) -> AbstractContextManager[None]:
         if not self.profile.clients.upgrade:
             return nullcontext()
-        return ReleaseInUse(newer, newer and self.world.now > self.switch_seconds)
+        # From then on each step of a newer client is one of the release that uses what is new, or of the one before it.
+        switched = newer and self.world.now > self.switch_seconds and self.world.chance.random() < 0.5
+        return ReleaseInUse(newer, switched)
 
     # ── The course of a run ──────────────────────────────────────────────────
     def work(self) -> None:

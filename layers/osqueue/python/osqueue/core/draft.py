@@ -114,6 +114,7 @@ class Draft:
         self.starts = state.starts
         self.round = state.round
         self.tickets = state.tickets
+        self.format = state.format
         self.sated: dict[str, int] = {}  # consumers of which a claim found nothing: see there
         self.recorded = state.log.is_recorded_at(self.now)
         self.observed = context.observed or self.recorded
@@ -474,4 +475,5 @@ class Draft:
             batches=self.batches,
             round=self.round,
             tickets=self.tickets,
+            format=self.format,
         )

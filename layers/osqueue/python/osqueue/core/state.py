@@ -460,6 +460,7 @@ class State(Struct, frozen=True, omit_defaults=True):
     tickets: dict[
         str, tuple[Ticket, ...]
     ] = {}  # by the names of consumers, in the order in which they were granted
+    format: int = 1  # of the head: a commit that uses what older releases would erase raises it, and none lowers it
 
 
 KEYSUM_MASK = (1 << 64) - 1
