@@ -265,9 +265,8 @@ class Run:
     def _release(self, newer: bool) -> AbstractContextManager[None]:
         if not self.profile.clients.upgrade:
             return nullcontext()
-        # From then on each step of a newer client is one of the release that uses what is new, or of the one before it.
-        switched = newer and self.world.now > self.switch_seconds and self.world.chance.random() < 0.5
-        return ReleaseInUse(newer, switched)
+        switched = self.world.now > self.switch_seconds and self.world.chance.random() < 0.5
+        return ReleaseInUse(newer, newer and switched)
 
     # ── The course of a run ──────────────────────────────────────────────────
     def work(self) -> None:
