@@ -36,7 +36,7 @@ Changes = dict[str, tuple[tuple[str, str], ...]]
 _KEPT = "            format=self.format,\n"
 BETWEEN: Changes = {  # reads the next format, and keeps what it finds
     "core/encoding.py": (("FORMATS_READ = (1,)", "FORMATS_READ = (1, 2)"),),
-    "core/state.py": (("    format: int = 1  #", "    stamps: int = 0\n    format: int = 1  #"),),
+    "core/state.py": (("    format: int = ", "    stamps: int = 0\n    format: int = "),),
     "core/draft.py": ((_KEPT, f"{_KEPT}            stamps=state.stamps,\n"),),
 }
 _STAMPED = "sum(each.job.kind == 'stamped' for key, each in self.leases.items() if key not in state.leases)"
