@@ -458,9 +458,7 @@ class State(Struct, frozen=True, omit_defaults=True):
     batches: dict[bytes, BatchRow] = {}  # by their keys
     round: Round = NO_ROUND
     tickets: dict[str, tuple[Ticket, ...]] = {}  # by the names of consumers, as they were granted
-    format: int = (
-        1  # of the head: a commit that uses what older releases would erase raises it, and none lowers it
-    )
+    format: int = 1  # of the head: raised by what older releases would erase, and never lowered
 
 
 KEYSUM_MASK = (1 << 64) - 1
