@@ -43,7 +43,7 @@ FORMAT_AT = 20  # in a head, behind its commit and its magic word
 
 # What a next release changes: from the first commit on its heads have the next format.
 READS = ("core/encoding.py", "FORMATS_READ = (1,)", "FORMATS_READ = (1, 2)")
-WRITES = ("core/draft.py", "            format=self.format,\n", "            format=2,\n")
+WRITES = ("core/draft.py", "            self.format,\n", "            2,\n")
 
 
 @pytest.fixture(scope="module")

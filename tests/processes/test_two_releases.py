@@ -33,10 +33,10 @@ FORMAT_AT, HEAD_BEGINS = 20, 26  # in a head: behind its commit and its magic wo
 REFUSAL = "the head has format 2; this release reads 1. Upgrade osqueue."
 Changes = dict[str, tuple[tuple[str, str], ...]]
 
-_KEPT = "            format=self.format,\n"
+_KEPT = "            self.format,\n"
 BETWEEN: Changes = {  # reads the next format, and keeps what it finds
     "core/encoding.py": (("FORMATS_READ = (1,)", "FORMATS_READ = (1, 2)"),),
-    "core/state.py": (("    format: int = ", "    stamps: int = 0\n    format: int = "),),
+    "core/state.py": (("\n\n\nKEYSUM_MASK", "\n    stamps: int = 0\n\n\nKEYSUM_MASK"),),
     "core/draft.py": ((_KEPT, f"{_KEPT}            stamps=state.stamps,\n"),),
 }
 _STAMPED = "sum(each.job.kind == 'stamped' for key, each in self.leases.items() if key not in state.leases)"
@@ -49,7 +49,7 @@ NEXT: Changes = {  # the same, in the format that knows it
     "core/draft.py": (
         (
             _KEPT,
-            f"            stamps=state.stamps + {_STAMPED},\n            format=2 if {_STAMPED} else self.format,\n",
+            f"            2 if {_STAMPED} else self.format,\n            stamps=state.stamps + {_STAMPED},\n",
         ),
     ),
 }
