@@ -44,7 +44,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 export AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED := true
 
-.PHONY: help setup check-tools check-node check-java docs dashboard demo unit check test lint types format soak bench lock release layers synth diff bootstrap deploy smoke clean
+.PHONY: help setup check-tools check-node check-java docs dashboard demo unit check test lint types format soak bench emulator lock release layers synth diff bootstrap deploy smoke clean
 
 help: ## Show this list
 	@echo "osqueue: make <target>"
@@ -140,6 +140,20 @@ soak: setup ## Run the simulator for SECONDS (60), from SEED if given
 bench: setup ## Run the benchmarks against their goals (ARGS="writers --json" picks)
 	@$(RUN) -m bench $(ARGS)
 
+# LocalStack needs a Python of 3.12 or later, and packages that must not meet ours.
+EMULATOR_PYTHON ?= $(shell for p in python3.13 python3.12 python3; do \
+	"$$p" -c 'import sys; sys.exit(not (3, 12) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo "$$p" && break; done)
+
+.venv-emulator/.ready: tests/emulator/requirements.txt $(UV)
+	@[ -n "$(EMULATOR_PYTHON)" ] || { echo "missing: Python 3.12 or 3.13, on which the emulator runs: make EMULATOR_PYTHON=/path/to/python3.13 emulator" >&2; exit 1; }
+	@rm -rf .venv-emulator
+	@"$(EMULATOR_PYTHON)" -m venv .venv-emulator
+	@.venv-emulator/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/emulator/requirements.txt
+	@touch .venv-emulator/.ready
+
+emulator: setup check-node $(CDK) .venv-emulator/.ready ## Deploy into LocalStack, on processes: smoke test, empty diff, upgrade, rollback; several minutes
+	@$(RUN) -m pytest -m emulator tests/emulator $(ARGS)
+
 lock: $(UV) ## Write uv.lock anew after a change of pyproject.toml
 	@$(UV) lock
 
@@ -175,5 +189,5 @@ smoke: setup ## Run one job through the deployed API of ENV (dev): enqueue, clai
 	@$(RUN) -m infra.smoke $(if $(ADDRESS),--address "$(ADDRESS)",--env $(ENV)) $(ARGS)
 
 clean: ## Remove everything that set-up and the tools made
-	@rm -rf .venv .venv-tools .venv-peer node_modules dashboard/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	@rm -rf .venv .venv-tools .venv-peer .venv-emulator node_modules dashboard/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,7 +3,8 @@
 The newer one keeps more: how many of its commits there were, in the head, and a stamp on every lease that it grants,
 as a field added at the end. An older release would read such a head, since it takes no notice of what it does not
 know, and write it back without them. So the newer one uses them only where it writes the newer format, which the
-older one neither reads nor overwrites.
+older one neither reads nor overwrites. Between the two there is a release that reads it, keeps what it finds, and
+uses nothing new: the newer one before it switches, and half of the time after.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ def _stamped_lease(*fields: Any, **named: Any) -> LeaseRecord:
 def _stamped_freeze(self: Draft, load: int, listed: bool) -> State:
     state = _freeze(self, load, listed)
     kept = {name: getattr(state, name) for name in State.__struct_fields__}
-    stamps = getattr(self.state, "stamps", 0) + (encoding.FORMAT >= USED_FROM)
+    stamps = getattr(self.state, "stamps", 0)
+    if encoding.FORMAT >= USED_FROM:
+        stamps += 1
+        kept["format"] = max(state.format, encoding.FORMAT)
     return StampedState(**kept, stamps=stamps)
 
 

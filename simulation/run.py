@@ -265,7 +265,8 @@ class Run:
     def _release(self, newer: bool) -> AbstractContextManager[None]:
         if not self.profile.clients.upgrade:
             return nullcontext()
-        return ReleaseInUse(newer, newer and self.world.now > self.switch_seconds)
+        switched = self.world.now > self.switch_seconds and self.world.chance.random() < 0.5
+        return ReleaseInUse(newer, newer and switched)
 
     # ── The course of a run ──────────────────────────────────────────────────
     def work(self) -> None:

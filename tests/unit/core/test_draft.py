@@ -76,6 +76,7 @@ def test_each_field_stays_what_it_was_where_a_commit_changes_nothing_of_it() -> 
         batches={key: BatchRow("batch")},
         round=Round((b"g",), 47),
         tickets={"mailer": (Ticket(48, 49, 50),)},
+        format=51,
     )
     assert all(getattr(state, name) != getattr(State(b"", 0), name) for name in State.__struct_fields__)
 

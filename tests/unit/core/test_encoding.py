@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from osqueue import limits
+from osqueue.core import encoding
 from osqueue.core.encoding import (
     Footer,
     HeadEncoder,
@@ -150,6 +152,20 @@ def test_a_newer_format_is_told_from_damage(head: bytes, shard: Any) -> None:
         list(decode_blocks(newer(segment, 0), span.length, NAME))
     with pytest.raises(NewerFormat):
         decode_index(newer(index, 0), NAME)
+
+
+def test_a_head_keeps_the_format_that_it_was_raised_to(shard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release that reads it and uses nothing new would otherwise hand it to one that erases what it does not know."""
+    monkeypatch.setattr(encoding, "FORMATS_READ", (1, 2))
+    shard.enqueue(1)
+    assert encode_head(shard.state)[20:22] == b"\0\1"
+    shard.state = decode_head(encode_head(replace(shard.state, format=2)))
+    shard.enqueue(1)
+    for written in (encode_head(shard.state), HeadEncoder().encode(shard.state)):
+        assert written[20:22] == b"\0\2"
+        monkeypatch.setattr(encoding, "FORMATS_READ", (1,))
+        with pytest.raises(NewerFormat, match="the head has format 2; this release reads 1"):
+            decode_head(written)
 
 
 # ── Round trips ──────────────────────────────────────────────────────────────

@@ -12,9 +12,11 @@ from msgspec.structs import replace
 from osqueue import Conflict, Damaged, NotFound, Queue, Throttled, limits
 from osqueue.cli.doctor import account
 from osqueue.commit.driver import BlockingDriver
-from osqueue.core.encoding import decode_head
+from osqueue.core import encoding
+from osqueue.core.encoding import decode_head, encode_head
 from osqueue.errors import LeaseLost, Timeout, Unavailable, Unknown
 from osqueue.maintenance import doctor as checks
+from osqueue.maintenance import head_restore
 from osqueue.maintenance.head_restore import Restorer, hourly_backups
 from osqueue.maintenance.store_probes import OK, WARNING
 from osqueue.stores.base import Failed, Put, PutIfAbsent, PutIfMatch, StoreReply, StoreRequest, Written
@@ -143,6 +145,21 @@ def test_a_head_comes_back_from_the_newest_backup_that_can_be_read(clinic: Clini
     assert clinic.said()["head"] == OK
     assert [lease.payload for lease in clinic.queue().claim(5)] == ["first", "second"]
     assert clinic.run(hourly_backups("mail", 0)) == [old, newer, newest]
+
+
+@pytest.mark.parametrize(("how", "wanted"), [("readable", 2), ("cut", 3)])
+def test_a_restored_head_keeps_out_whoever_the_replaced_one_kept_out(
+    clinic: Clinic, how: str, wanted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written since the backup may need the format. Of one that cannot be read nobody knows which it had."""
+    monkeypatch.setattr(encoding, "FORMATS_READ", (1, 2, 3))
+    monkeypatch.setattr(head_restore, "FORMATS_READ", (1, 2, 3))
+    clinic.q.enqueue(1)
+    clinic.q.reap()
+    head = encode_head(replace(decode_head(clinic.read(HEAD)), format=2))
+    clinic.write(HEAD, head if how == "readable" else head[:-1])
+    clinic.restore(force=True)
+    assert decode_head(clinic.read(HEAD)).format == wanted
 
 
 def test_a_damaged_head_is_kept_beside_the_backups(clinic: Clinic) -> None:

@@ -75,7 +75,7 @@ class Draft:
     __slots__ = (
         "_known", "batches", "blocked", "blocks", "changed", "committed", "context", "counts", "dead",
         "delayed", "delayed_bytes", "delayed_spans", "delayed_tombstones", "dropped", "drops", "events",
-        "expired", "finished", "finished_bytes", "floor", "forgotten", "fresh_bytes", "gc_after",
+        "expired", "finished", "finished_bytes", "floor", "forgotten", "format", "fresh_bytes", "gc_after",
         "gc_floor", "holds", "lanes", "latest", "leases", "leases_bytes", "log", "needs", "now", "observed",
         "pacer", "promoted", "recorded", "refusals", "result_ttls", "round", "sated", "schedules",
         "sessions", "sessions_bytes", "settings", "spills", "starts", "state", "tables", "tickets",
@@ -125,6 +125,7 @@ class Draft:
         self.starts = state.starts
         self.round = state.round
         self.tickets = state.tickets
+        self.format = state.format
         self.sated: dict[str, int] = {}  # consumers of which a claim found nothing: see there
         self.recorded = state.log.is_recorded_at(self.now)
         self.observed = context.observed or self.recorded
@@ -477,4 +478,5 @@ class Draft:
             self.batches,
             self.round,
             self.tickets,
+            self.format,
         )

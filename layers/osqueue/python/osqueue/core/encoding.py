@@ -36,7 +36,7 @@ from .labels import LabelledBlock, labels_of, union
 from .rows import BodyRef, StoredRow
 from .state import FAILING, KEYSUM_MASK, Hold, JobRecord, Labels, Lane, Span, State, delayed_state, keysums
 
-FORMAT = 1  # what this release writes
+FORMAT = 1  # what this release writes; that of a head is in its state
 FORMATS_READ = (1,)  # what it reads
 REMOVAL_FORMAT = 0xFFFF  # of a head's place in a queue that is being removed; never that of a head
 
@@ -121,7 +121,7 @@ def unframe(magic: bytes, data: bytes, name: str) -> bytes:
 def encode_head(state: State) -> bytes:
     """The head object. It begins with the random commit id, so no two heads are ever the same bytes."""
     body = encode(state)
-    return b"".join((state.commit, _HEADER.pack(b"OSQH", FORMAT, zlib.crc32(body)), body))
+    return b"".join((state.commit, _HEADER.pack(b"OSQH", state.format, zlib.crc32(body)), body))
 
 
 class HeadEncoder:

@@ -81,6 +81,7 @@ class RestoreSeed(Struct, frozen=True):
     commit: bytes  # 16 random bytes
     chance: int  # 64 random bits that name what is spilled
     now_ms: int  # the store's clock
+    format: int = 1  # of the head that is replaced: what was written since the backup may need it
 
 
 class Evidence(Struct, frozen=True):
@@ -309,6 +310,7 @@ def _sifted(
     return replace(
         backup,
         epoch=life.epoch,
+        format=max(backup.format, life.format),
         seq=life.born,
         now_ms=min(backup.now_ms, life.now_ms),
         floor=life.seq,

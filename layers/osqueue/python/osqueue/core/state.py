@@ -457,9 +457,8 @@ class State(Struct, frozen=True, omit_defaults=True):
     drops: DropRules = NO_DROPS
     batches: dict[bytes, BatchRow] = {}  # by their keys
     round: Round = NO_ROUND
-    tickets: dict[
-        str, tuple[Ticket, ...]
-    ] = {}  # by the names of consumers, in the order in which they were granted
+    tickets: dict[str, tuple[Ticket, ...]] = {}  # by the names of consumers, as they were granted
+    format: int = 1  # of the head: raised by what older releases would erase, and never lowered
 
 
 KEYSUM_MASK = (1 << 64) - 1

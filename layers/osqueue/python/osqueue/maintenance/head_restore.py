@@ -27,7 +27,7 @@ from ..commit.writer import HEAD
 from ..core.archive_record import ArchiveRecord, past_attempts, wants_record
 from ..core.audit import spans_of
 from ..core.deletion_vectors import MAGIC as VECTOR_MAGIC
-from ..core.encoding import born_of, decode_head, encode_head, encode_segment
+from ..core.encoding import FORMATS_READ, born_of, decode_head, encode_head, encode_segment
 from ..core.head_content import jobs_in_memory
 from ..core.restore import (
     BackupFilter,
@@ -151,6 +151,7 @@ class Restorer:
             commit=self.machine.bits(128).to_bytes(16, "big"),
             chance=self.machine.bits(64),
             now_ms=self.now_ms,
+            format=replaced.format if replaced else FORMATS_READ[-1],
         )
         old = replace(old, finished=tuple(self._intact(old.finished, since)))
         gone = yield from self._gone(old, since.there)
