@@ -184,6 +184,15 @@ class LookPace(Struct, frozen=True):
     slow: float | None = None  # and at most when there is none; None: whatever the caller says
 
 
+class Remark(Struct, frozen=True):
+    """What a store says of the way it is set up, as far as that decides what is kept."""
+
+    check: str  # of what, in a word
+    found: str
+    remedy: str = ""  # what to do, where something is to be done
+    grave: bool = False  # acknowledged jobs would be lost, or none be taken
+
+
 def room_below(prefix: str, key_bytes_max: int = KEY_BYTES_MAX, name_bytes_max: int = KEY_BYTES_MAX) -> int:
     """How many bytes a key may go on with below a prefix, without another slash; by default, on S3."""
     return min(name_bytes_max, key_bytes_max - len(prefix.encode()))
@@ -235,6 +244,10 @@ class Store(ABC):
     def clock_ms(self) -> int | None:
         """The store's own clock, where it can be read without a request (ms since the epoch), else None."""
         return None
+
+    def remarks(self) -> tuple[Remark, ...]:
+        """What its server says of its settings; nothing, where there are none that matter."""
+        return ()
 
     @property
     def place(self) -> object:

@@ -19,6 +19,7 @@ from .base import (
     PutIfAbsent,
     PutIfMatch,
     Refused,
+    Remark,
     Store,
     StoreReply,
     StoreRequest,
@@ -82,6 +83,9 @@ class WrappedStore(PerformingStore):
 
     def clock_ms(self) -> int | None:
         return self.inner.clock_ms()
+
+    def remarks(self) -> tuple[Remark, ...]:
+        return self.inner.remarks()
 
     def close(self) -> None:
         self.inner.close()
