@@ -64,6 +64,13 @@ class ValkeyServer:
         except OSError:
             return b""
 
+    def info(self, section: bytes) -> dict[bytes, bytes]:
+        """What the server says of itself."""
+        with socket.create_connection((HOST, self.port), timeout=PATIENCE) as connection:
+            connection.sendall(b"INFO " + section + b"\r\nQUIT\r\n")
+            lines = connection.makefile("rb").read().split(b"\r\n")
+        return dict(line.split(b":", 1) for line in lines if b":" in line)
+
     def end(self, number: int = signal.SIGKILL) -> None:
         """By default as a power cut of this process alone."""
         if self.process is not None:

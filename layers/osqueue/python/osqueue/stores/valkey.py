@@ -155,7 +155,9 @@ class ValkeyStore(Store):
         return Refused() if version is None else Written(version)
 
     def put_if_match(self, request: PutIfMatch) -> Written | Refused:
-        if len(request.version) != VERSION_CHARS:  # no version of ours, nor a word that stands for a condition
+        if (
+            len(request.version) != VERSION_CHARS
+        ):  # no version of ours, nor a word that stands for a condition
             return Refused()
         version = self._write(request.key, request.body, request.version)
         return Refused() if version is None else Written(version)

@@ -11,7 +11,7 @@ from ..errors import NotSupported, OsqueueError, Timeout, Unavailable
 
 CONNECT_TIMEOUT_S = 3.0
 REQUEST_TIMEOUT_S = 20.0  # one request, body and answer
-WAIT_TIMEOUT_MS = 5_000  # for replicas to have a write
+WAIT_TIMEOUT_MS = 2_000  # for replicas to have a write
 
 _CLUSTER = frozenset({"MOVED", "ASK", "CROSSSLOT", "CLUSTERDOWN", "TRYAGAIN"})
 # The client drops the server's word where it has a class for an error.
@@ -70,7 +70,9 @@ def explained(error: Exception, server: str, *, answered: bool) -> OsqueueError:
             f"{where} answered {word}. Remedy: {_REMEDIES[word]}.", permanent=word in _PERMANENT
         )
     if answered:
-        return Unavailable(f"{where} answered: {_presentable(error)}. Remedy: look at its log and its settings.")
+        return Unavailable(
+            f"{where} answered: {_presentable(error)}. Remedy: look at its log and its settings."
+        )
     return Unavailable(
         f"{where} cannot be reached: {_presentable(error)}. Remedy: check host, port and that it runs."
     )

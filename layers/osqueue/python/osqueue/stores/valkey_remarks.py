@@ -12,7 +12,7 @@ Ask = Callable[..., list[Any]]
 
 _SECTIONS = ("server", "persistence", "replication", "memory", "cluster")
 _LOST_BY_FSYNC = {
-    "everysec": "a power cut may lose the last second or two of what was acknowledged",
+    "everysec": "a kill or a power cut may lose the last second or two of what was acknowledged",
     "no": "a power cut may lose what the operating system has not written, often the last 30 s",
 }
 _AOF_REMEDY = (
