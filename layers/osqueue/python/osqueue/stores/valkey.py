@@ -49,6 +49,8 @@ from .valkey_remarks import remarks_on
 if TYPE_CHECKING:
     import valkey
 
+Answers = list[Any]  # of the server, in the order of the commands
+
 VERSION_CHARS = 32
 HEADER_BYTES = VERSION_CHARS + 13  # the version, and ms since the epoch in digits, before the body
 BODY_BYTES_MAX = 512 * 1024 * 1024 - HEADER_BYTES  # the longest string of a server with usual settings
@@ -212,7 +214,7 @@ class ValkeyStore(Store):
         (done,) = self._ask(command, wait=True)
         return version if done else None
 
-    def _ask(self, *commands: Sequence[Any], wait: bool = False) -> list[Any]:
+    def _ask(self, *commands: Sequence[Any], wait: bool = False) -> Answers:
         """The answers to commands that are sent together. ``wait``: until the replicas have what they wrote.
 
         Sent once, with one exception: a script that the server did not know did nothing, and is sent as text. After any
@@ -232,13 +234,13 @@ class ValkeyStore(Store):
             raise too_few(self._server, have, self.at.replicas)
         return answers
 
-    def _exchange(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+    def _exchange(self, commands: Sequence[Sequence[Any]]) -> Answers:
         pool = self._open()
         from valkey.exceptions import ResponseError, ValkeyError
 
-        answers: list[Any] = []
+        answers: Answers = []
         try:
-            connection = pool.get_connection("")
+            connection: Any = pool.get_connection("")  # the client types little
             try:
                 connection.send_packed_command(connection.pack_commands(commands))
                 for _ in commands:
