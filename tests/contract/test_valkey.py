@@ -6,15 +6,24 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 from click.testing import CliRunner
 
 from osqueue import Queue
 from osqueue.cli.app import app
-from osqueue.errors import NotInstalled, NotSupported, OsqueueError, Rejected, Timeout, Unavailable
+from osqueue.errors import (
+    NotInstalled,
+    NotSupported,
+    OsqueueError,
+    Rejected,
+    Timeout,
+    Unavailable,
+    WaitTimeout,
+)
 from osqueue.stores import valkey as module
 from osqueue.stores.address import open_store
 from osqueue.stores.base import (
@@ -29,8 +38,10 @@ from osqueue.stores.base import (
     PutIfAbsent,
     PutIfMatch,
     Refused,
+    Store,
     Written,
 )
+from tests.support.patience import PATIENCE
 from tests.support.store_kinds import found
 from tests.support.valkey_server import DURABLE, ValkeyServer, valkey_server
 
@@ -247,3 +258,71 @@ def test_osqueue_doctor_shows_it(valkey: ValkeyServer) -> None:
     assert "appendonly is off" in result.stdout
     assert "CONFIG SET appendonly yes" in result.stdout
     assert "compare-and-swap" in result.stdout
+
+
+# ── Hearing of news ──────────────────────────────────────────────────────────
+
+
+def test_one_who_listens_hears_of_each_new_version_of_a_hot_object(valkey: ValkeyServer) -> None:
+    store, other = (open_store(valkey.address("hot")) for _ in range(2))
+    heard: SimpleQueue[str] = SimpleQueue()
+    store.listen("head", lambda version: heard.put(version) is None)
+    store.listen("another", lambda version: heard.put("of another") is None)
+    version = other.put(Put("head", b"0")).version
+    while heard.empty():  # until the thread has subscribed
+        version = replaced(other, "head", version)
+    expected = []
+    for _ in range(3):
+        version = replaced(other, "head", version)
+        expected.append(version)
+    told: list[str] = []
+    while told[-3:] != expected:
+        told.append(heard.get(timeout=PATIENCE))
+    store.close()
+
+
+def replaced(store: Store, key: str, version: str) -> str:
+    reply = store.perform(PutIfMatch(key, b"x", version, hot=True))
+    assert isinstance(reply, Written)
+    return reply.version
+
+
+def test_one_who_wants_no_more_is_not_told_again_and_a_lost_connection_is_made_anew(
+    server: ValkeyServer,
+) -> None:
+    store = open_store(server.address("hot"))
+    once: list[str] = []
+    heard: SimpleQueue[str] = SimpleQueue()
+    store.listen("head", lambda version: bool(once.append(version)))
+    store.listen("head", lambda version: heard.put(version) is None)
+    for _ in range(2):
+        version = store.put(Put("head", b"0")).version
+        while heard.empty():
+            version = replaced(store, "head", version)
+        heard.get()
+        server.end()
+        server.start()
+        while not heard.empty():
+            heard.get()
+    assert len(once) == 1
+    store.close()
+
+
+def test_whoever_waits_for_jobs_or_a_result_listens_to_the_head(
+    valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(module.ValkeyStore, "listen", lambda _, key, told: asked.append(key))
+    for wait in (
+        lambda q: q.claim(kinds=["none"], wait=0.01),
+        lambda q: q.enqueue_and_wait(1, timeout=0.01),
+    ):
+        with Queue.connect(valkey.address(), "mail") as q:
+            q.enqueue(1)
+            assert asked == []
+            for _ in range(2):
+                with suppress(WaitTimeout):
+                    wait(q)
+            (key,) = asked
+            assert key.endswith("/mail/0/head")
+            asked.clear()

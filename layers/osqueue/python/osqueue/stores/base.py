@@ -18,6 +18,7 @@ What a reply means:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from msgspec import Struct
 
@@ -193,6 +194,10 @@ class Remark(Struct, frozen=True):
     grave: bool = False  # acknowledged jobs would be lost, or none be taken
 
 
+Told = Callable[[str], bool]  # is called with a new version; answers False when it need not be called again
+Listen = Callable[[str, Told], None]
+
+
 def room_below(prefix: str, key_bytes_max: int = KEY_BYTES_MAX, name_bytes_max: int = KEY_BYTES_MAX) -> int:
     """How many bytes a key may go on with below a prefix, without another slash; by default, on S3."""
     return min(name_bytes_max, key_bytes_max - len(prefix.encode()))
@@ -244,6 +249,12 @@ class Store(ABC):
     def clock_ms(self) -> int | None:
         """The store's own clock, where it can be read without a request (ms since the epoch), else None."""
         return None
+
+    def listen(self, key: str, told: Told) -> None:  # noqa: B027 - most stores cannot tell
+        """Have ``told`` called, from any thread, soon after a hot object was replaced; where a store can tell.
+
+        It may miss some, so whoever listens looks as well, if less often.
+        """
 
     def remarks(self) -> tuple[Remark, ...]:
         """What its server says of its settings; nothing, where there are none that matter."""

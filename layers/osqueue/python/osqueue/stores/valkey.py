@@ -5,6 +5,7 @@ sorted set holds all keys in the order of their bytes. The names, for the prefix
 
     osqueue:o/<key>    the object
     osqueue:keys       the keys
+    osqueue:new/<key>  the channel on which those who wait hear of a hot object's versions
 
 A version is drawn by the writer and never comes back: a count kept by the server would, after a failover or a crash
 that lost its last writes, and then a stale write could pass for one that knew the newest.
@@ -15,11 +16,14 @@ waits until so many have it. ``remarks`` says what the server is set to.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
+from functools import partial
 from hashlib import sha1
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from .. import forks
 from ..clock import MACHINE, Machine
 from ..errors import NotInstalled, OsqueueError, Rejected
 from .base import (
@@ -39,10 +43,12 @@ from .base import (
     Refused,
     Remark,
     Store,
+    Told,
     Unchanged,
     Written,
 )
 from .valkey_faults import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, WAIT_TIMEOUT_MS, explained, too_few
+from .valkey_news import NewsListener
 from .valkey_place import ValkeyPlace
 from .valkey_remarks import remarks_on
 
@@ -85,6 +91,7 @@ local now = redis.call('TIME')
 local header = ARGV[2] .. now[1] .. string.format('%03d', math.floor(now[2] / 1000))
 redis.call('SET', KEYS[2], header .. ARGV[4])
 if held == '' then redis.call('ZADD', KEYS[1], 0, ARGV[3]) end
+if ARGV[5] ~= '' then redis.pcall('PUBLISH', ARGV[5], ARGV[2]) end
 return 1
 """)
 _DELETE = _Script("""
@@ -120,6 +127,8 @@ class ValkeyStore(Store):
         self._server = f"{place.host}:{place.port}"
         self._index = f"{place.prefix}:keys"
         self._pool: valkey.ConnectionPool | None = None
+        self._news: tuple[int, NewsListener] | None = None  # of which process
+        self._lock = forks.lock()
 
     @property
     def place(self) -> object:
@@ -161,7 +170,7 @@ class ValkeyStore(Store):
             len(request.version) != VERSION_CHARS
         ):  # no version of ours, nor a word that stands for a condition
             return Refused()
-        version = self._write(request.key, request.body, request.version)
+        version = self._write(request.key, request.body, request.version, request.hot)
         return Refused() if version is None else Written(version)
 
     def list(self, request: List) -> Listed:
@@ -192,17 +201,33 @@ class ValkeyStore(Store):
         except OsqueueError as error:
             return (Remark("server", error.message, "See the other checks of the store.", grave=True),)
 
+    def listen(self, key: str, told: Told) -> None:
+        process = self._machine.process()
+        with self._lock:
+            if self._news is None or self._news[0] != process:
+                listener = NewsListener(partial(_connection, self.at, None))
+                weakref.finalize(self, listener.end).atexit = False  # the thread ends with the process
+                self._news = (process, listener)
+            self._news[1].add(self._channel(key), told)
+
     def close(self) -> None:
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.disconnect()
+        with self._lock:
+            news, self._news = self._news, None
+        if news is not None and news[0] == self._machine.process():
+            news[1].end()
 
     # ── One round trip ───────────────────────────────────────────────────────
 
     def _name(self, key: str) -> str:
         return f"{self.at.prefix}:o/{key}"
 
-    def _write(self, key: str, body: bytes, condition: str) -> str | None:
+    def _channel(self, key: str) -> str:
+        return f"{self.at.prefix}:new/{key}"
+
+    def _write(self, key: str, body: bytes, condition: str, hot: bool = False) -> str | None:
         """The new version, or None where the condition does not hold."""
         if len(body) > BODY_BYTES_MAX:
             raise Rejected(
@@ -210,7 +235,11 @@ class ValkeyStore(Store):
                 field="body",
             )
         version = f"{self._machine.bits(VERSION_CHARS * 4):0{VERSION_CHARS}x}"
-        command = _call(_WRITE, (self._index, self._name(key)), (condition, version, key, body))
+        command = _call(
+            _WRITE,
+            (self._index, self._name(key)),
+            (condition, version, key, body, self._channel(key) if hot else ""),
+        )
         (done,) = self._ask(command, wait=True)
         return version if done else None
 
@@ -262,24 +291,36 @@ class ValkeyStore(Store):
         pool = self._pool
         if pool is None:
             import valkey
-            from valkey.backoff import NoBackoff
-            from valkey.retry import Retry
 
-            pool = self._pool = valkey.ConnectionPool(
-                valkey.SSLConnection if self.at.tls else valkey.Connection,
-                host=self.at.host,
-                port=self.at.port,
-                db=self.at.database,
-                username=self.at.user,
-                password=self.at.password,
-                socket_connect_timeout=CONNECT_TIMEOUT_S,
-                socket_timeout=REQUEST_TIMEOUT_S,
-                socket_keepalive=True,
-                retry=Retry(NoBackoff(), 0),  # the commit protocol repeats, and nobody else
-                lib_name=None,
-                lib_version=None,
-            )
+            kind, options = _how(self.at, REQUEST_TIMEOUT_S)
+            pool = self._pool = valkey.ConnectionPool(kind, **options)
         return pool
+
+
+def _how(place: ValkeyPlace, timeout: float | None) -> tuple[Any, dict[str, Any]]:
+    """The client's class of connections, and its options. ``timeout``: of an answer, in seconds."""
+    import valkey
+    from valkey.backoff import NoBackoff
+    from valkey.retry import Retry
+
+    return valkey.SSLConnection if place.tls else valkey.Connection, {
+        "host": place.host,
+        "port": place.port,
+        "db": place.database,
+        "username": place.user,
+        "password": place.password,
+        "socket_connect_timeout": CONNECT_TIMEOUT_S,
+        "socket_timeout": timeout,
+        "socket_keepalive": True,
+        "retry": Retry(NoBackoff(), 0),  # type: ignore[no-untyped-call]  # the commit protocol repeats, nobody else
+        "lib_name": None,
+        "lib_version": None,
+    }
+
+
+def _connection(place: ValkeyPlace, timeout: float | None) -> Any:
+    kind, options = _how(place, timeout)
+    return kind(**options)
 
 
 def _call(script: _Script, keys: Sequence[Any], arguments: Sequence[Any]) -> tuple[Any, ...]:

@@ -26,8 +26,8 @@ _WORD_OF = {
 _REMEDIES = {
     "NOAUTH": "give the right user and password in the address (valkey://user:password@host) or the password in "
     "VALKEYCLI_AUTH",
-    "NOPERM": "allow the user +@read +@write +@scripting +@connection +wait on the keys of the prefix "
-    "(~prefix:*), and +info +config|get for `osqueue doctor`",
+    "NOPERM": "allow the user +@read +@write +@scripting +@connection +@pubsub +wait on ~prefix:* and "
+    "&prefix:*, and +info +config|get for `osqueue doctor`",
     "OOM": "the server is at its maxmemory; raise it, or let workers finish jobs and reap",
     "READONLY": "this server is a replica; name the primary in the address",
     "LOADING": "the server is reading its data; try again when it is done",

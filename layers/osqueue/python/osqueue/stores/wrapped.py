@@ -23,6 +23,7 @@ from .base import (
     Store,
     StoreReply,
     StoreRequest,
+    Told,
     Unchanged,
     Written,
 )
@@ -83,6 +84,9 @@ class WrappedStore(PerformingStore):
 
     def clock_ms(self) -> int | None:
         return self.inner.clock_ms()
+
+    def listen(self, key: str, told: Told) -> None:
+        self.inner.listen(key, told)
 
     def remarks(self) -> tuple[Remark, ...]:
         return self.inner.remarks()
