@@ -312,7 +312,7 @@ def _how(place: ValkeyPlace, timeout: float | None) -> tuple[Any, dict[str, Any]
         "socket_connect_timeout": CONNECT_TIMEOUT_S,
         "socket_timeout": timeout,
         "socket_keepalive": True,
-        "retry": Retry(NoBackoff(), 0),  # type: ignore[no-untyped-call]  # the commit protocol repeats, nobody else
+        "retry": Retry(NoBackoff(), 0),  # the commit protocol repeats, nobody else
         "lib_name": None,
         "lib_version": None,
     }
