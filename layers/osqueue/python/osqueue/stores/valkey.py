@@ -271,7 +271,8 @@ class ValkeyStore(Store):
         try:
             connection: Any = pool.get_connection("")  # the client types little
             try:
-                connection.send_packed_command(connection.pack_commands(commands))
+                # One packet where it fits: the client cuts longer arguments out, and the server would wake for each.
+                connection.send_packed_command([b"".join(connection.pack_commands(commands))])
                 for _ in commands:
                     try:
                         answers.append(connection.read_response())
