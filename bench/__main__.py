@@ -34,6 +34,7 @@ NAMES = (
     "stack",
     "serve",
     "compaction",
+    "thin",
     "source",
 )
 

@@ -77,6 +77,7 @@ SQS_MESSAGES_MAX = 10  # in a request
 SQS_REQUESTS_A_LIFE = 3  # send, receive, delete
 
 EVENTS_A_LIFE = 3  # queued, processing, completed
+EVENTS_A_PUSH = 2  # of these by the consumer, where it tells the bus: processing, completed
 EVENTS_A_REQUEST = 10
 
 # What is written to logs, in bytes, with the 26 that CloudWatch adds to each line.
@@ -174,8 +175,8 @@ def used(load: Workload) -> Usage:
         + GET_A_PUSH * pushes
     )
     calls = commits + looks + words if deployed else 0.0
-    told = 1 if load.pushed else EVENTS_A_LIFE  # a consumer tells nobody of its own accord
-    events = float(told * load.jobs) if deployed and load.events else 0.0
+    told = EVENTS_A_LIFE if deployed else EVENTS_A_PUSH if load.pushed else 0
+    events = float(told * load.jobs) if load.events else 0.0
     tellings = events / min(EVENTS_A_REQUEST, load.batch)
     working = (
         (commits + words) * (LOOK_SECONDS + COMMIT_SECONDS)
@@ -184,6 +185,8 @@ def used(load: Workload) -> Usage:
         + pushes * WAKE_SECONDS
     )
     pushed = own * COMMIT_SECONDS + pushes * GET_A_PUSH * LOOK_SECONDS
+    if not deployed:
+        pushed += tellings * TELL_SECONDS  # of consumers alone
     logged = (
         (calls + ticks + pushes) * LAMBDA_LOG_BYTES
         + (commits * CALL_LOG_BYTES if deployed else 0.0)

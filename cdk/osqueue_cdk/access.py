@@ -36,12 +36,13 @@ class Access(Struct, frozen=True):
     read: tuple[str, ...] = (SHARDS, INTENTS)
     write: tuple[str, ...] = (SHARDS, INTENTS)
     delete: tuple[str, ...] = (INTENTS,)  # whoever commits removes the announcements it took along
+    borrows: bool = False  # does it claim, and so commit in the heads of limiters that queues share?
 
 
 ACCESS: dict[str, Access] = {
     # A new id is entered, or read to tell a duplicate; the first job of a queue registers it.
     "enqueue": Access(read=(SHARDS, INTENTS, IDS), write=(SHARDS, INTENTS, IDS, REGISTER)),
-    "claim": Access(),
+    "claim": Access(borrows=True),
     "complete": Access(),
     "heartbeat": Access(delete=(INTENTS, WORKERS)),  # a worker that ends takes its entry away
     # Jobs are asked for by ids, and told of after the queue has forgotten them.
@@ -61,7 +62,7 @@ ACCESS: dict[str, Access] = {
 }
 
 # A function that is attached to a queue claims, sends heartbeats and says how jobs ended: commits, and nothing else.
-CONSUMER = Access()
+CONSUMER = Access(borrows=True)
 
 
 def access_of(functions: Iterable[str], reads_only: bool = False) -> Access:
@@ -74,6 +75,7 @@ def access_of(functions: Iterable[str], reads_only: bool = False) -> Access:
         read=read,
         write=tuple(sorted({key for each in found for key in each.write})),
         delete=tuple(sorted({key for each in found for key in each.delete})),
+        borrows=any(each.borrows for each in found),
     )
 
 
@@ -92,6 +94,9 @@ OF_ONE_QUEUE: dict[str, str] = {
     BACKUPS: "backup/{queue}/*",
     BATCHES: "batches/{queue}/*",
 }
+
+# And those of limiters: which of them a queue uses is a setting, so whoever borrows may borrow of any.
+OF_LIMITERS: dict[str, str] = {SHARDS: "????/_limits/*", INTENTS: "intents/????/_limits/*"}
 
 # Why a role names patterns and not keys.
 WHY: dict[str, str] = {

@@ -102,7 +102,7 @@ def alarms_of(prefix: str, limits: Alarms, api_id: str) -> Iterator[AlarmSpec]:
     yield AlarmSpec(
         name="consumers-busy",
         what="A push consumer has been at work for an hour as often as it may.",
-        metric=count(prefix, metrics.CONSUMERS_BUSY, "Maximum"),
+        metric=count(prefix, metrics.CONSUMERS_BUSY, "Minimum"),
         threshold=100,
         periods=BUSY_PERIODS,
     )

@@ -16,7 +16,7 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import IDependable
 
 from osqueue import limits
-from osqueue.aws.function import STORE_VARIABLE
+from osqueue.aws.function import BUS_VARIABLE, STORE_VARIABLE
 from osqueue.aws.run import RESERVE_SECONDS
 from osqueue.aws_calls import WAKES_VARIABLE
 from osqueue.contract.operations import BY_NAME
@@ -43,7 +43,13 @@ LEASE = Duration.millis(limits.LEASE_MS_DEFAULT)
 
 
 def attach(
-    deployment: Deployment, queue: str, name: str, function: lambda_.IFunction, wished: Consumer, layer: bool
+    deployment: Deployment,
+    queue: str,
+    name: str,
+    function: lambda_.IFunction,
+    wished: Consumer,
+    layer: bool,
+    tells: bool,
 ) -> CustomResource:
     """Make a function, or its alias, a consumer of a queue. Raises Misconfigured."""
     own = _defined_here(function)
@@ -55,7 +61,7 @@ def attach(
         raise Misconfigured(
             f"name: queue {queue!r} has a consumer {name!r} already. Give each its own; a queue has up to four"
         )
-    _prepare(deployment, own, layer)
+    _prepare(deployment, own, layer, tells)
     _set_wakes_to_expire(function)
     resource = CustomResource(
         deployment,
@@ -129,16 +135,29 @@ def _check(deployment: Deployment, name: str, own: lambda_.Function, wished: Con
         )
 
 
-def _prepare(deployment: Deployment, own: lambda_.Function, layer: bool) -> None:
+def _prepare(deployment: Deployment, own: lambda_.Function, layer: bool, tells: bool) -> None:
     """What makes a consumer of a function, of however many queues."""
+    wished = layer, tells
+    known = deployment.consumers.get(own.node.path)
+    if known is not None and known != wished:
+        raise Misconfigured(
+            "function: it consumes another queue already, with another layer= or events=. A function has one"
+            " environment: say the same for each queue, or define another function"
+        )
+    deployment.consumers[own.node.path] = wished
     resource = _resource_of(own)
-    if CONSUMER_TAG in resource.tags.tag_values():
+    if (
+        known is not None or CONSUMER_TAG in resource.tags.tag_values()
+    ):  # by this object, or by another for the same name
         return
     # At once and not by an aspect, so that another call sees it.
     resource.tags.set_tag(CONSUMER_TAG, deployment.names.name)
     resource.recursive_loop = ALLOWED
     own.add_environment(STORE_VARIABLE, deployment.address("bucket"))
     own.add_environment(WAKES_VARIABLE, "lambda")
+    if tells and deployment.has_bus:
+        own.add_environment(BUS_VARIABLE, deployment.names.bus)
+        deployment.event_bus.grant_put_events_to(own)
     if layer:
         own.add_layers(deployment.layer)
 

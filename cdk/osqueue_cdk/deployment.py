@@ -33,11 +33,15 @@ class Deployment(Construct):
     """
 
     takes_tokens = False  # as far as is known here
+    has_bus = True  # likewise
 
     def __init__(self, scope: Construct, construct_id: str, *, name: str, kms_key: str | None = None) -> None:
         super().__init__(scope, construct_id)
         self.names = Names(self, name)
         self.kms_key = kms_key
+        self.consumers: dict[
+            str, tuple[bool, bool]
+        ] = {}  # functions that are some, with layer and with events
         self.made: tuple[Construct, ...] = ()  # what of it this stack makes, and attaching consumers needs
 
     def queue(self, name: str) -> DeployedQueue:
@@ -109,7 +113,8 @@ class Osqueue(Deployment):
         made = Functions(self, "Functions", name=name, settings=settings, assets=assets or packaged())
         made.node.add_dependency(self.storage)
         self.functions, self.layer, self.made = made.functions, made.layer, (made,)
-        if settings.events:
+        self.has_bus = settings.events
+        if self.has_bus:
             bus = Bus(self, "Bus", name=name, settings=settings)
             made.node.add_dependency(bus)
             self.event_bus = bus.bus

@@ -75,13 +75,15 @@ class DeployedQueue:
         kinds: Sequence[str] | None = None,
         lease: Duration = LEASE,
         layer: bool = True,
+        events: bool = True,
     ) -> CustomResource:
         """Have a function, or an alias of it, invoked when jobs wait. The deployment attaches it.
 
         ``name`` tells the consumers of a queue apart. Up to ``max_concurrency`` invocations claim ``batch`` jobs at
         once, of ``kinds`` or of all; fewer than a batch wait for others during ``window``. The jobs of one that dies
         wait for the rest of their ``lease``. The function gets layer, environment, tag and rights;
-        ``layer=False`` where its code brings ``osqueue[s3]``. Raises Misconfigured.
+        ``layer=False`` where its code brings ``osqueue[s3]``, ``events=False`` where nobody is to be told on the event
+        bus of what it commits. Raises Misconfigured.
         """
         wished = Consumer(
             target=function.function_arn,
@@ -91,7 +93,7 @@ class DeployedQueue:
             window=window.to_milliseconds() / 1_000,
             lease=lease.to_milliseconds() / 1_000,
         )
-        return attach(self._deployment, self.name, name, function, wished, layer)
+        return attach(self._deployment, self.name, name, function, wished, layer, events)
 
     def _grant(self, role: Role, grantee: iam.IGrantable, via: Via) -> iam.Grant:
         ways = {"http": self._over_http, "lambda": self._over_lambda, "bucket": self._in_the_bucket}

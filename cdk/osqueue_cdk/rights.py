@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from .access import OF_ONE_QUEUE, WHY, Access
+from .access import OF_LIMITERS, OF_ONE_QUEUE, WHY, Access
 from .acknowledged import wildcard_because
 from .buckets import use_of_key
 from .names import Names
@@ -41,6 +41,9 @@ def in_the_bucket(
         ("s3:DeleteObject", access.delete),
     ):
         why = {f"{bucket}/{OF_ONE_QUEUE[each].format(queue=queue)}": WHY[each] for each in patterns}
+        if access.borrows:
+            shared = [each for each in patterns if each in OF_LIMITERS]
+            why |= {f"{bucket}/{OF_LIMITERS[each]}": WHY[each] for each in shared}
         if why:
             yield give(grantee, [action], why)
     key = deployment.kms_key

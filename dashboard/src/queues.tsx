@@ -12,6 +12,7 @@ const OLD_S = 600; // waiting that long while nothing completes is worth a word
 const FULL = 0.8; // of a limit of the head
 const FAILING = 0.05; // of the attempts: fewer failures are everyday life
 const HALF = 0.5;
+const ALONE_S = 20; // how old the oldest job is before it counts that nobody is there: who claims now and then registers nowhere
 const STALE_S = 60; // how long ago a queue was looked at is told from then on
 
 export const waiting = (row: Row): number => (row.queued ?? 0) + (row.scheduled ?? 0) + (row.failing ?? 0);
@@ -32,7 +33,8 @@ export function worries(row: Row, now: number, detail: Detail | null = null): Wo
   if (row.error) add(row.error, true);
   const age = oldest(row, now);
   const stuck = !row.paused && age != null && age > OLD_S && rates?.out === 0 && (row.processing ?? 0) === 0;
-  if (deserted(row, detail) ?? stuck) add(`nobody works on it; the oldest job waits for ${duration(age)}`, true);
+  const alone = deserted(row, detail);
+  if (alone == null ? stuck : alone && age != null && age > ALONE_S) add(`nobody works on it; the oldest job waits for ${duration(age)}`, true);
   else if (stuck) add(`no job runs; the oldest one waits for ${duration(age)}`, true);
   const gone = lost(detail);
   if (gone > 0) add(`${plural(gone, "worker is", "workers are")} lost`, true);

@@ -133,7 +133,7 @@ def begun_where_a_head_is_gone() -> AbstractContextManager[None]:
 def shards_of_any_queue() -> AbstractContextManager[None]:
     """A shard's first head is written without a look whether the queue is still the same."""
 
-    def check_queue(self: ShardWriter, head: Head) -> Flow[None]:
+    def check_queue(self: ShardWriter) -> Flow[None]:
         yield from ()
 
     return patched((ShardWriter, "check_queue", check_queue))

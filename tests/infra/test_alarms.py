@@ -171,14 +171,14 @@ def test_events_that_are_lost_are_told(staging: Any) -> None:
 
 def test_a_consumer_that_does_not_come_is_told_and_one_that_is_at_its_limit(prod: Any) -> None:
     found = alarms_of(prod)
-    for name, metric, threshold, periods in (
-        ("consumer-absent", metrics.WAKE_TRIES, 3, 2),
-        ("consumers-busy", metrics.CONSUMERS_BUSY, 100, 12),
+    for name, metric, statistic, threshold, periods in (
+        ("consumer-absent", metrics.WAKE_TRIES, "Maximum", 3, 2),
+        ("consumers-busy", metrics.CONSUMERS_BUSY, "Minimum", 100, 12),  # at every look of an hour
     ):
         alarm = found[name]
         (seen,) = alarm["Metrics"]
         assert seen["MetricStat"]["Metric"]["MetricName"] == metric.name
-        assert seen["MetricStat"]["Stat"] == "Maximum"
+        assert seen["MetricStat"]["Stat"] == statistic
         assert (alarm["Threshold"], alarm["EvaluationPeriods"]) == (threshold, periods)
 
 

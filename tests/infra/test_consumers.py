@@ -12,7 +12,7 @@ from aws_cdk import Duration, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 
-from osqueue import Queue
+from osqueue import Pacer, Queue
 from osqueue.aws import consumer
 from osqueue.contract.functions import FUNCTIONS
 from osqueue.limits import INLINE_BYTES_MAX
@@ -109,6 +109,7 @@ def test_a_consumer_knows_its_store_may_wake_others_and_has_the_layer(
     assert variables == {
         "OSQUEUE_STORE": "s3://osqueue-prod-<AWS::AccountId>-<AWS::Region>-an",
         "OSQUEUE_WAKES": "lambda",
+        "OSQUEUE_EVENT_BUS": "osqueue-prod",
     }
     (layer,) = made["Layers"]
     assert attached.template["Parameters"][layer["Ref"]]["Default"] == "/osqueue-prod/layer"
@@ -231,6 +232,9 @@ def test_its_rights_in_the_bucket_are_enough_and_none_is_left_over(attached: Any
     statements = statements_of(attached, "Mailer", policies)
     mail = Consumed(batch=3)
     gate = Gate(mail.store, statements, policies)
+    pacer = Pacer(mail.store, "post", machine=mail.clock)
+    pacer.create(interval=0.001, burst=100)
+    mail.q.configure(limiter="post")
 
     def opened() -> Any:
         return Queue(gate, "emails", waker=mail.waker, machine=mail.clock)
@@ -257,7 +261,8 @@ def test_its_rights_in_the_bucket_are_enough_and_none_is_left_over(attached: Any
         if "s3:" in json.dumps(each["Action"])
         for one in policies.listed(each["Resource"])
     }
-    assert granted == {one for _, one in gate.used}
+    nobody_else_borrowed = {"arn:aws:s3:::bucket/intents/????/_limits/*"}
+    assert granted == {one for _, one in gate.used} | nobody_else_borrowed
     for key in ("3f9a/letters/0/head", "ids/emails/00", "archive/queue=emails/part", "queues/emails"):
         assert isinstance(gate.perform(base.Get(key)), base.Failed)
 
@@ -335,6 +340,16 @@ def test_a_name_is_given_once_in_a_queue(in_one_stack: Any) -> None:
         emails.add_consumer("mailer", function_in(stack, "Other"))
 
     assert "name: queue 'emails' has a consumer 'mailer' already" in refused(in_one_stack, fill)
+
+
+def test_a_function_with_two_queues_says_the_same_of_its_environment_for_both(in_one_stack: Any) -> None:
+    def fill(stack: Any, assets: Any) -> None:
+        function, jobs = function_in(stack), Osqueue.from_name(stack, "Jobs", "prod")
+        jobs.queue("emails").add_consumer("mailer", function)
+        jobs.queue("letters").add_consumer("mailer", function)
+        jobs.queue("parcels").add_consumer("mailer", function, events=False)
+
+    assert "another layer= or events=" in refused(in_one_stack, fill)
 
 
 def test_a_function_consumes_queues_of_one_deployment(in_one_stack: Any) -> None:

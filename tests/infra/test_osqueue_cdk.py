@@ -38,7 +38,9 @@ PUBLIC = {
     "Canary": "(*, minutes=, errors=)",
     "Cors": "(*, origins, max_age_s=)",
     "DeployedQueue": "(deployment, name)",
-    "DeployedQueue.add_consumer": "(name, function, *, batch=, max_concurrency=, window=, kinds=, lease=, layer=)",
+    "DeployedQueue.add_consumer": (
+        "(name, function, *, batch=, max_concurrency=, window=, kinds=, lease=, layer=, events=)"
+    ),
     "DeployedQueue.grant_enqueue": "(grantee, via=)",
     "DeployedQueue.grant_operate": "(grantee, via=)",
     "DeployedQueue.grant_read": "(grantee, via=)",
@@ -51,6 +53,7 @@ PUBLIC = {
     "Deployment.grant_wake": "(grantee)",
     "Deployment.layer": "attribute",
     "Deployment.queue": "(name)",
+    "Deployment.has_bus": "attribute",
     "Deployment.takes_tokens": "attribute",
     "Domain": "(*, name, certificate, zone=)",
     "Endpoints": "(*, vpc, route_tables=, subnets=, security_groups=)",

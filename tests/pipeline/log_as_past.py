@@ -91,6 +91,8 @@ def metrics(past: list[Life], length: int, target_ms: int) -> dict[tuple[str, in
         running = _levels(_held(each for life in mine for each in life.leases), begin, end, length)
         events = _events(mine, length)
         for start in range(begin, end + 1, length):
+            if start not in events and not depth[start]["ms"]:
+                continue  # nothing happened and nothing was left: it has no row
             happened = events[start]
             found[queue, start] = {
                 **_counts(happened, target_ms),

@@ -322,6 +322,50 @@ def test_long_work_goes_batch_by_batch_and_tells_how_far_it_is(
     assert [number for number, *_ in jobs(archive)] == [1, 2, 3, 4]
 
 
+def test_thin_hours_are_one_task_that_lists_a_day_once(
+    engine: Engine, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every other hour has a job that ended in the hour before: each looks back into an hour of nothing."""
+    listed: list[tuple[object, ...]] = []
+    hours, in_tasks, tasks = stretch.archive.hours, compact.in_tasks, list[int]()
+
+    def counted(engine: Engine, stretches: Iterable[stretch.HourRange]) -> list[Compacted]:
+        given = list(stretches)
+        tasks.append(len(given))
+        monkeypatch.setattr(stretch.archive, "hours", lambda *range: listed.append(range) or hours(*range))
+        return in_tasks(engine, given)
+
+    monkeypatch.setattr(compact, "in_tasks", counted)
+    for number in range(2, 48, 2):
+        archive.write(number, "00-a", [job(number, number - 0.5)])
+    told = run(engine, archive)
+    assert (told.jobs, tasks, len(listed)) == (23, [1], 2)
+
+
+def test_an_hour_that_was_emptied_has_no_records_for_those_that_look_back(
+    engine: Engine, archive: Archive
+) -> None:
+    """Its file was there when the day was listed."""
+    archive.write(7, "00-a", [job(1, 6.9)])
+    archive.write(8, "00-a", [job(2, 7.9)])
+    archive.write(12, "00-a", [job(3, 11.9)])
+    run(engine, archive)
+    archive.path(8, "00-a").unlink()
+    archive.write(12, "00-b", [job(2, 6.9)])
+    assert run(engine, archive).jobs == 3
+    assert jobs(archive) == [(1, 1, "emails", 7), (2, 1, "emails", 12), (3, 1, "emails", 12)]
+
+
+def test_a_part_with_a_value_out_of_range_leaves_its_records_to_others(
+    engine: Engine, archive: Archive
+) -> None:
+    """Parts become rows together; this one is set aside by itself, and what it has is no repeat."""
+    archive.write(9, "00-a", [job(1, 8.9), job(2, 8.9, priority=10**10)])
+    archive.write(9, "00-b", [job(1, 8.9)])
+    told = run(engine, archive)
+    assert (told.jobs, told.repeats, len(told.aside)) == (1, 0, 1)
+
+
 @pytest.mark.both_engines
 def test_hours_are_spread_over_tasks_queue_by_queue_and_repeats_are_found_across_them(
     engine: Engine, archive: Archive, monkeypatch: pytest.MonkeyPatch

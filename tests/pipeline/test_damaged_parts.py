@@ -48,7 +48,7 @@ DAMAGE: dict[str, Callable[[], bytes]] = {
     "a newer format": lambda: with_(format=2),
     "a priority out of range": lambda: with_(priority=10**10),
     "a run out of range": lambda: with_(run=2**63),
-    "a moment out of range": lambda: with_(enqueued_ms=2**62),
+    "a moment out of range": lambda: with_(enqueued_ms=2**63),
 }
 
 

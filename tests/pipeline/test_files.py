@@ -74,11 +74,19 @@ def test_a_file_without_rows_is_none() -> None:
     assert file() is file(rows()) is None
 
 
-def test_columns_that_hardly_repeat_have_no_dictionary() -> None:
+def test_columns_that_hardly_repeat_have_no_dictionary(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "SMALL_ROWS", 1)
     body = file(rows(1, 2, 3), spread=("id", "leases.list.element.run"))
     told = pq.ParquetFile(io.BytesIO(body or b"")).metadata.row_group(0)
     columns = {told.column(at).path_in_schema: told.column(at).has_dictionary_page for at in range(3)}
     assert columns == {"id": False, "kind": True, "leases.list.element.run": False}
+
+
+@pytest.mark.parametrize(("number", "has"), [(files.SMALL_ROWS - 1, False), (files.SMALL_ROWS, True)])
+def test_a_file_of_few_rows_has_neither_dictionaries_nor_statistics(number: int, has: bool) -> None:
+    body = file(rows(*range(number)))
+    told = pq.ParquetFile(io.BytesIO(body or b"")).metadata.row_group(0).column(1)
+    assert (told.has_dictionary_page, told.is_stats_set) == (has, has)
 
 
 def test_some_columns_of_a_partition_are_read() -> None:

@@ -193,7 +193,7 @@ PASTS["delayed"] = [done(1, at(8), lease(1, at(10.5), at(10.5)), scheduled_ms=at
 
 def test_a_delayed_job_waits_from_its_time_on(told: Told) -> None:
     found = told.hours("delayed")
-    assert {hour: row.depth_max for hour, row in found.items()} == {8: 0, 9: 0, 10: 1}
+    assert {hour: row.depth_max for hour, row in found.items()} == {8: 0, 10: 1}
     assert found[10].wait_max_ms == 30 * MINUTE
 
 
@@ -223,7 +223,7 @@ PASTS["redriven"] = [done(1, at(8), DEATH), done(1, at(8), DEATH, lease(3, at(12
 def test_a_redriven_job_arrives_once_and_ends_twice(told: Told) -> None:
     found, whole = told.hours("redriven"), told.day("redriven")
     assert (whole.enqueued, whole.failed, whole.completed, whole.claimed, whole.retried) == (1, 1, 1, 2, 0)
-    assert [found[hour].depth_mean for hour in (8, 9, 10, 11, 12)] == [1, 0, 0, 0, 0]
+    assert {hour: row.depth_mean for hour, row in found.items()} == {8: 1, 9: 0, 12: 0}
     assert (found[12].wait_max_ms, found[12].total_max_ms, found[12].run_max_ms) == (None, None, 15 * MINUTE)
 
 
@@ -237,7 +237,7 @@ PASTS["redriven-and-forgotten"] = [
 
 def test_a_redriven_job_that_forgot_its_death_does_not_wait_meanwhile(told: Told) -> None:
     found = told.hours("redriven-and-forgotten")
-    assert [found[hour].depth_max for hour in (8, 10, 11)] == [1, 0, 0]
+    assert (found[8].depth_max, found.keys()) == (1, {8, 9, 12})
     assert found[12].depth_mean == pytest.approx(0.5, abs=1e-5)
     assert (found[12].depth_max, found[12].depth_end, found[12].total_max_ms) == (1, 0, None)
 
@@ -356,7 +356,7 @@ def test_some_days_again_are_the_same_as_all_of_them(engine: Engine, archive: Ar
     before = everything()
     within = day(6).replace(hour=7), day(6).replace(hour=9)  # rounded to the whole day
     again = metrics.run(engine, Metrics(str(archive.tables), *within))
-    assert (again.since, again.until, again.rows["metrics_hourly"]) == (day(6), day(7), 2 * 24)
+    assert (again.since, again.until, again.rows["metrics_hourly"]) == (day(6), day(7), 24)
     assert everything() == before
     for number in (5, 7, 8):
         metrics.run(engine, Metrics(str(archive.tables), day(number), day(number + 1)))

@@ -178,6 +178,7 @@ def of(
         relation(engine, METRICS_HOURLY, hours),
         relation(engine, METRICS_WORKERS, workers),
         relation(engine, METRICS_ERRORS, errors),
+        relation(engine, JOBS, ()),
     )
 
 
@@ -355,11 +356,14 @@ def test_errors_of_all_hours_are_added_and_the_rest_is_counted(engine: Engine) -
 
 
 @pytest.mark.both_engines
-def test_the_busiest_queues_have_sections_and_the_others_are_counted(engine: Engine) -> None:
-    hours = [an_hour(NOON_MS, f"queue-{n:02}", enqueued=n) for n in range(23)]
+def test_queues_with_most_trouble_have_sections_and_all_are_told(engine: Engine) -> None:
+    hours = [an_hour(NOON_MS, f"queue-{n:02}", enqueued=n, failed=int(n == 7)) for n in range(23)]
     told = collect(engine, of(engine, hours=hours), NOON_MS, NOON_MS + HOUR_MS)
-    assert [queue.name for queue in told.queues] == [f"queue-{n:02}" for n in range(22, 2, -1)]
-    assert told.queues_other == 3
+    assert [queue.name for queue in told.queues] == [
+        "queue-07",
+        *(f"queue-{n:02}" for n in range(22, 18, -1)),
+    ]
+    assert [name for name, _ in told.others] == [f"queue-{n:02}" for n in range(18, -1, -1) if n != 7]
     assert told.totals.enqueued == sum(range(23))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
+from osqueue.pipeline.report.collect import sections_of
 from osqueue.pipeline.report.model import (
     DAY_MS,
     HOUR_MS,
@@ -25,6 +26,7 @@ from osqueue.pipeline.report.model import (
     WeekHour,
     WorkerLoad,
     WorkerSection,
+    step_for,
 )
 from osqueue.pipeline.report.page import page
 from osqueue.pipeline.report.style import SCRIPT, STYLE
@@ -177,8 +179,9 @@ def shares(root: ET.Element) -> Iterator[float]:
 def test_nothing_is_drawn_beside_the_paper(text: str) -> None:
     assert all(0 <= share <= 100 for share in shares(parsed(text)))
     for element in parsed(text).iter("rect"):
-        assert float(element.attrib["width"].rstrip("%")) >= 0
-        assert float(element.attrib["height"]) > 0
+        # A column that is pointed at has its size from the style.
+        assert float(element.get("width", "1").rstrip("%")) >= 0
+        assert float(element.get("height", "1")) > 0
 
 
 def test_hostile_names_and_errors_stay_text() -> None:
@@ -258,9 +261,40 @@ def test_the_table_behind_a_plot_has_the_numbers_of_the_data(heading: str, rows:
     assert cells(under(parsed(page(a_report(a_queue()))), heading)) == rows
 
 
+@pytest.mark.parametrize("days", [1, 7, 11, 92])
+def test_a_page_of_many_busy_queues_is_less_than_a_megabyte(days: int) -> None:
+    """However much happens in each step, and to however many workers."""
+    span_ms = days * DAY_MS
+    step_ms = step_for(span_ms)
+    steps = range(OCTOBER_MS, OCTOBER_MS + span_ms, step_ms)
+    points = tuple(
+        Point(at, *(at // step_ms * 7919 % most for most in (977, 977, 13, 7, 5, 503, 401, 353)), wait=WAIT)
+        for at in steps
+    )
+    loads = tuple(WorkerLoad(at, at // step_ms * 7919 % 101 / 10) for at in steps)
+    week = tuple(WeekHour(day, hour, 1, 977, 503, 401 - day * hour) for day in range(7) for hour in range(24))
+    queue = a_queue()
+    worker = replace(queue.workers[0], load=loads)
+    busy = replace(queue, points=points, workers=(worker,) * 12, errors=queue.errors * 5, week=week)
+    shown = [replace(busy, name=f"queue-{n}") for n in range(sections_of(len(steps)))]
+    report = replace(a_report(*shown, span_ms=span_ms, step_ms=step_ms), others=(("idle", Totals()),) * 200)
+    assert len(page(report).encode()) < 1_000_000
+
+
+def test_queues_without_a_section_are_in_the_table_of_all() -> None:
+    told = parsed(page(replace(a_report(a_queue(), a_queue("b")), others=(("quiet", Totals(enqueued=9)),))))
+    (overview,) = (each for each in told.iter("section") if each.get("id") == "queues")
+    assert [[said(cell) for cell in row][:2] for row in overview.findall(".//tbody/tr")] == [
+        ["emails", "1,236"],
+        ["b", "1,236"],
+        ["quiet", "9"],
+    ]
+    assert "1 queue with less trouble" in said(told)
+
+
 def test_what_is_pointed_at_tells_the_same_numbers() -> None:
     figure = under(parsed(page(a_report(a_queue()))), "Arrivals and completions")
-    told = [said(element[0]) for element in figure.iter("rect") if element.get("class") == "hit"]
+    told = [said(step[0]) for hits in figure.iter("svg") if hits.get("class") == "hits" for step in hits]
     assert told == ["00:00: arrived 1,000, completed 600", "01:00: arrived 236, completed 501"]
 
 

@@ -73,11 +73,11 @@ def test_labels_give_way_on_a_narrow_screen_only_where_they_are_many(labels: int
 
 
 def test_a_staircase_is_level_through_each_step_and_turns_only_where_it_must() -> None:
-    assert 'd="M0,100L500,100L500,0L1000,0"' in svg.steps_line(FRAME, [0, 0, 1, 1], "line")
+    assert 'd="M0,100H500V0H1000"' in svg.steps_line(FRAME, [0, 0, 1, 1], "line")
 
 
 def test_an_area_is_closed_along_what_lies_under_it() -> None:
-    assert 'd="M0,0L1000,0L1000,50L0,50Z"' in svg.steps_area(FRAME, [1, 1], "area", under=[0.5, 0.5])
+    assert 'd="M0,0H1000L1000,50H0Z"' in svg.steps_area(FRAME, [1, 1], "area", under=[0.5, 0.5])
 
 
 def test_a_line_is_broken_where_nothing_is_known_and_a_lone_value_is_level() -> None:

@@ -101,7 +101,10 @@ def test_each_line_tells_of_one_invocation(address: str, capsys: pytest.CaptureF
     (alone,) = [each["requests"] for each in printed(capsys) if "_aws" not in each]
     assert [each["requests"] for each in told] == [alone] * AT_ONCE
     counted = [each for each in lines if "_aws" in each]
-    assert {each["queue"]: each["Commits"] for each in counted} == {each: [1] for each in queues}
+    assert [each["Commits"] for each in counted if "queue" not in each] == [[1]] * AT_ONCE
+    assert {each["queue"]: each["Enqueued"] for each in counted if "queue" in each} == {
+        each: [1] for each in queues
+    }
 
 
 def test_commits_that_callers_share_are_counted_once(

@@ -108,7 +108,7 @@ def test_commits_are_counted_for_the_deployment_and_for_the_queue(
     assert ["queue" in blob for blob in blobs] == [False, True] * 3
     tables = (
         (["service"], {each.name: each.unit for each in metrics.OF_DEPLOYMENT}),
-        (["queue", "service"], {each.name: each.unit for each in metrics.OF_QUEUES}),
+        (["service", "queue"], {each.name: each.unit for each in metrics.OF_QUEUES}),
     )
     for blob, (dimensions, known) in zip(blobs, tables * 3, strict=True):
         (directive,) = blob["_aws"]["CloudWatchMetrics"]
@@ -160,6 +160,19 @@ def test_wakes_are_counted_with_those_that_lambda_does_not_accept(
     assert load("enqueue")(direct("POST", JOBS, {"payload": 1}), Context())["status"] == 200
     (blob,) = [line for line in printed(capsys.readouterr().out) if "Wakes" in line]
     assert (blob["Wakes"], blob["WakesFailed"], "WakesAgain" in blob) == ([1], [1], False)
+
+
+def test_a_delay_is_no_wait(
+    handlers: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, late = MACHINE.now_ms, 0
+    monkeypatch.setattr(type(MACHINE), "now_ms", lambda self: real() + late)
+    handlers["enqueue"](direct("POST", JOBS, {"payload": 1, "delay": 60}), Context())
+    late = 60_000
+    capsys.readouterr()
+    handlers["claim"](direct("POST", CLAIMS, {}), Context())
+    (blob,) = [line for line in printed(capsys.readouterr().out) if "WaitMs" in line]
+    assert blob["WaitMs"][0] < 60_000  # the delay itself would be more
 
 
 def test_of_many_waits_as_many_are_told_as_a_line_takes(

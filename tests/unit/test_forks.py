@@ -172,6 +172,17 @@ def test_a_fork_waits_until_a_file_that_is_being_opened_is_known(
     opening.result().close()
 
 
+def test_a_child_knows_that_it_is_another_process() -> None:
+    machine = Machine()
+    parent, name = machine.process(), machine.name()
+    child = os.fork()
+    if child == 0:
+        other = machine.process() == os.getpid() and machine.name().endswith(f"-{os.getpid()}")
+        os._exit(0 if other else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert (machine.process(), machine.name()) == (parent, name)
+
+
 def test_a_child_is_not_stopped_by_what_other_threads_held_when_it_was_forked(tmp_path: Path) -> None:
     q: Queue[int] = Queue(FileStore(tmp_path), "mail")
     new: Queue[int] = Queue(FileStore(tmp_path), "mail")  # it has yet to make its folders

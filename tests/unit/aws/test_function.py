@@ -10,6 +10,7 @@ import pytest
 from osqueue import Queue, Rejected
 from osqueue.aws import consumer, sqs_shaped
 from osqueue.clock import MACHINE
+from osqueue.events import CallbackSink
 from osqueue.testing.consumers import InvocationContext, LocalWaker
 
 
@@ -46,6 +47,23 @@ def test_the_worker_of_a_job_names_the_consumer_and_the_invocation_whose_log_tel
     job_id = q.enqueue(1).job_id
     consumer(lambda job: None)(event_of(waker), InvocationContext(MACHINE))
     assert q.status(job_id or "").attempts[-1].worker == "mailer test"
+
+
+def test_the_bus_of_its_environment_is_told_of_what_it_commits_unless_options_say_who_is(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OSQUEUE_EVENT_BUS", "osqueue-prod")
+    told: list[Any] = []
+    assert [each.name for each in consumer(lambda job: None).queue("emails")._sinks] == [
+        "eventbridge:osqueue-prod"
+    ]
+    mine = consumer(sinks=[CallbackSink(told.append)])(lambda job: None)
+    waker = LocalWaker()
+    q: Queue[int] = Queue.connect(store, "emails", waker=waker)
+    q.configure(consumers={"mailer": {"target": "arn:mailer"}})
+    q.enqueue(1)
+    mine(event_of(waker), InvocationContext(MACHINE))
+    assert [each.name for each in told] == ["processing", "completed"]
 
 
 def test_an_event_of_somebody_else_is_refused_and_says_what_this_function_is(store: str) -> None:

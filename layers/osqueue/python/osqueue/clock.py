@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from . import forks
+
 _HOST = os.uname().nodename[:100]  # as socket.gethostname, without loading sockets
 
 
@@ -54,7 +56,7 @@ class Machine:
 
     def process(self) -> int:
         """Which process this is; different in a fork's child."""
-        return os.getpid()
+        return forks.process()
 
     def host(self) -> str:
         """The machine's name."""
@@ -62,7 +64,7 @@ class Machine:
 
     def name(self) -> str:
         """A name for this process that a person can find: host and process id."""
-        return f"{_HOST}-{os.getpid()}"
+        return f"{_HOST}-{forks.process()}"
 
 
 MACHINE = Machine()

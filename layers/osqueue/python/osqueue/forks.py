@@ -8,6 +8,7 @@ killed would keep its parent's lock.
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from contextlib import suppress
@@ -17,6 +18,12 @@ from weakref import WeakSet
 _LOCKS: WeakSet[Any] = WeakSet()
 _FILES: set[OwnFile] = set()  # that are open
 _OPENING = threading.RLock()  # held while a file is opened and entered there, and during a fork
+
+
+@functools.cache
+def process() -> int:
+    """Which process this is; different in a fork's child. Each call of a queue looks, so the system is asked once."""
+    return os.getpid()
 
 
 def lock() -> threading.Lock:
@@ -43,6 +50,7 @@ class OwnFile:
 
 
 def _begin_child() -> None:
+    process.cache_clear()
     _OPENING._at_fork_reinit()  # type: ignore[attr-defined]
     for each in _LOCKS:
         each._at_fork_reinit()  # as the standard library opens its own

@@ -24,7 +24,7 @@ from zlib import crc32
 import msgspec
 from msgspec import Struct
 
-from ..contract.operations import QUEUES
+from ..contract.route import QUEUES
 from ..contract.schemas import Fault
 from ..server.app import ApiRequest, ApiResponse, failed, failure
 from ..server.async_app import AsyncApi

@@ -23,6 +23,9 @@ from .reporter import TicketReporter
 from .run import ConsumerRun, InvocationTime, OnEnded
 
 STORE_VARIABLE = "OSQUEUE_STORE"  # the address of the store
+BUS_VARIABLE = (
+    "OSQUEUE_EVENT_BUS"  # the name of an EventBridge bus that is told of what it commits; may be absent
+)
 THREADS_MAX = 64
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -66,7 +69,7 @@ class ConsumerFunction:
         if name not in self._queues:
             if self._store is None:
                 self._store = self._opened()
-            self._queues[name] = Queue(self._store, name, **self._options)
+            self._queues[name] = Queue(self._store, name, **{**_told(), **self._options})
         return self._queues[name]
 
     def work(
@@ -102,6 +105,16 @@ class ConsumerFunction:
                 field=STORE_VARIABLE,
             )
         return open_store(address)
+
+
+def _told() -> QueueOptions:
+    """Who is told of what a consumer commits, where its handler's options name nobody: the bus of its environment."""
+    bus = os.environ.get(BUS_VARIABLE)
+    if not bus:
+        return {}
+    from ..events import EventBridgeSink  # only where there is one
+
+    return {"sinks": [EventBridgeSink(bus)]}
 
 
 class ConsumerDecorator:

@@ -8,13 +8,11 @@ from urllib.parse import quote
 
 from ..contract.error_codes import Malformed, fault_of
 from ..contract.functions import DEADLINE_MARGIN_S, GATEWAY_TIMEOUT_S
-from ..contract.operations import BY_NAME
 from ..server.app import ApiRequest, ApiResponse, failure
 from ..server.reading import pairs_of
 
 # A longer body is sent as base64, which grows less than text whose quotes are escaped.
 TEXT_BYTES_MAX = 1024 * 1024
-_BY_KEY = {f"{route.method} {route.path}": route for route in BY_NAME.values()}
 
 
 def is_request(event: Any) -> bool:
@@ -63,12 +61,14 @@ def _body_of(event: dict[str, Any]) -> bytes:
 
 def _path_of(event: dict[str, Any]) -> str:
     """The path as it was sent. The gateway has decoded ``rawPath``; the parameters tell what stood in it."""
-    route = _BY_KEY.get(event.get("routeKey", ""))
+    _, _, template = event.get("routeKey", "").partition(
+        " "
+    )  # a method and a path, as the table of operations has it
     parameters = event.get("pathParameters") or {}
-    if route is None:
+    if not template or "+}" in template:  # of an API that is not ours, which takes any path
         path: str = event.get("rawPath", "/")
         return path
-    return route.path.format(
+    return str(template).format(
         **{name: quote(value, safe="~", errors="replace") for name, value in parameters.items()}
     )
 

@@ -7,9 +7,11 @@ from typing import Any
 
 from ..aws_calls import WAKES_VARIABLE
 from ..clock import MACHINE, Machine
-from ..contract import functions, metrics, operations
+from ..contract import functions, metrics
 from ..contract.functions import DEADLINE_MARGIN_S
+from ..contract.route import Route
 from ..contract.schemas import Fault
+from ..contract.work import WORK
 from ..errors import Rejected
 from ..server.app import Api, ApiRequest, ApiResponse, failure
 from ..stores.address import open_store
@@ -44,7 +46,7 @@ class Function:
         self.name = name
         self.machine = machine
         self.meter = MeteredStore(open_store(address, machine).inner, machine)
-        mine = [route for route in operations.ROUTES if route.function == name]
+        mine = _routes_of(name)
         self.api = Api(
             self.meter,
             routes=mine,
@@ -57,8 +59,9 @@ class Function:
         self._patience: TimedCaller[ApiResponse] = TimedCaller()
         # A cold start has more of a processor than the first request: what that will need is loaded now.
         self.api.load()
-        self._enqueues = operations.BY_NAME["enqueue"] in mine
-        self._configures = operations.BY_NAME["configure"] in mine
+        names = {route.name for route in mine}
+        self._enqueues = "enqueue" in names
+        self._configures = "configure" in names
         self._scheduled = functions.BY_NAME[name].schedule_minutes is not None
 
     def __call__(self, event: Any, context: Any) -> Any:
@@ -110,6 +113,16 @@ _SILENT = Fault(
     message="the store gave no answer in time. What was asked for may have been done, or may still be.",
     retry_after=1.0,
 )
+
+
+def _routes_of(name: str) -> list[Route]:
+    """Those that a function answers."""
+    mine = [route for route in WORK if route.function == name]
+    if not mine:
+        from ..contract.operations import ROUTES  # with all that operators are told
+
+        mine = [route for route in ROUTES if route.function == name]
+    return mine
 
 
 def _waker() -> Any:

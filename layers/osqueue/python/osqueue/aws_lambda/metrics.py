@@ -6,16 +6,18 @@ and which leases had run out, tells the head itself.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from aws_lambda_powertools.metrics import EphemeralMetrics
+import msgspec
 
 from .. import forks
-from ..clock import Machine
+from ..clock import MACHINE, Machine
 from ..commit.writer import HEAD, OnHead
-from ..contract import metrics
+from ..contract import functions, metrics
 from ..contract.metrics import Metric
 from ..core.state import Counters, State
 from ..stores.base import Get, PutIfAbsent, PutIfMatch, Refused, Store, StoreReply, StoreRequest, Written
@@ -59,7 +61,7 @@ class InvocationCounts:
         self.requests: dict[str, int] = {}  # to the store, by kind
         self.whole = MetricCounts()
         self.queues: dict[str, MetricCounts] = {}
-        self.began: dict[str, float] = {}  # by head: when the commit under way first looked at it
+        self.began: dict[str, float] = {}  # by head: when the commit under way last looked at it
         self.own: set[str] = set()  # versions of heads written here, and not yet heard of
 
     def of(self, queue: str) -> MetricCounts:
@@ -108,7 +110,9 @@ class MeteredStore(CountingStore):
             return super().perform(request)
         if not _is_head(request.key):
             return super().perform(request)
-        began = counts.began.setdefault(request.key, self._machine.monotonic())
+        if isinstance(request, Get) or request.key not in counts.began:
+            counts.began[request.key] = self._machine.monotonic()
+        began = counts.began[request.key]
         reply = super().perform(request)
         if not isinstance(request, Get):
             self._committed(counts, request.key, began, reply)
@@ -158,7 +162,7 @@ def _look(whole: MetricCounts, mine: MetricCounts, before: State | None, state: 
     if now.claimed > was.claimed:
         new = [each.job for key, each in state.leases.items() if key not in leases and each.job.run == 1]
         mine.measured(
-            metrics.WAIT_MS, *(max(0, state.now_ms - max(job.enqueued_ms, job.due_ms)) for job in new)
+            metrics.WAIT_MS, *(max(0, state.now_ms - max(job.enqueued_ms, job.scheduled_ms)) for job in new)
         )
 
 
@@ -168,18 +172,26 @@ def emit_metrics(counts: InvocationCounts) -> None:
     _print(counts.whole)
     # A call that nobody waits for any more may go on counting.
     for queue, tally in tuple(counts.queues.items()):
-        _print(tally, queue)
+        _print(tally, {metrics.QUEUE: queue})
 
 
-def _print(tally: MetricCounts, queue: str = "") -> None:
+def _print(tally: MetricCounts, dimensions: dict[str, str] = {}) -> None:  # noqa: B006 - it is only read
+    """A line of CloudWatch's embedded metric format. Powertools' emitter took a fifth of a warm request to make it."""
     if not (tally.values or tally.series):  # a commit that nobody answered
         return
-    emitter = EphemeralMetrics()
-    for metric, value in tuple(tally.values.items()):
-        emitter.add_metric(metric.name, metric.unit, value)
+    values = {metric: [value] for metric, value in tuple(tally.values.items())}
     for metric, series in tuple(tally.series.items()):
-        for value in series[:: 1 + (len(series) - 1) // VALUES_MAX]:
-            emitter.add_metric(metric.name, metric.unit, round(value, 1))
-    if queue:
-        emitter.add_dimension(metrics.QUEUE, queue)
-    emitter.flush_metrics()
+        values[metric] = [round(value, 1) for value in series[:: 1 + (len(series) - 1) // VALUES_MAX]]
+    named = {metrics.SERVICE: os.environ.get(functions.SERVICE, "osqueue"), **dimensions}
+    directive = {
+        "Namespace": os.environ.get(functions.NAMESPACE, functions.METRICS_NAMESPACE),
+        "Dimensions": [list(named)],
+        "Metrics": [{"Name": metric.name, "Unit": metric.unit} for metric in values],
+    }
+    line = {
+        "_aws": {"Timestamp": MACHINE.now_ms(), "CloudWatchMetrics": [directive]},
+        **named,
+        **{metric.name: value for metric, value in values.items()},
+    }
+    sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
+    sys.stdout.flush()

@@ -21,6 +21,7 @@ from ..server.app import ApiRequest, ApiResponse
 ADDRESS = "ResponseURL"
 HOSTS = (".amazonaws.com", ".amazonaws.com.cn")  # an answer goes nowhere else
 SECONDS = 5.0  # for which the other side may be silent
+MARGIN_SECONDS = 1.0
 REASON_CHARS_MAX = 1_000  # CloudFormation takes an answer of 4 KB
 ERRORS = 400
 FAULTS = 500
@@ -71,7 +72,8 @@ def serve(event: Any, ask: Ask, left_s: float, send: Send | None = None) -> str:
         wished = msgspec.convert(told.resource_properties, ConsumerResource)
         # Another queue or name is another resource: CloudFormation deletes the old one afterwards.
         name = f"{wished.queue}/{wished.consumer}"
-        problem = _detach(wished, ask, left_s) if deletes else _attach(wished, ask, left_s)
+        left_s -= SECONDS + MARGIN_SECONDS  # which the answer needs
+        problem = _detach(wished, ask, left_s / 2) if deletes else _attach(wished, ask, left_s)
     except msgspec.DecodeError as error:
         # What cannot be read was never attached, so there is nothing to take away.
         problem = "" if deletes else f"the resource's properties: {error}"
@@ -96,7 +98,10 @@ def _attach(wished: ConsumerResource, ask: Ask, left_s: float) -> str:
 
 
 def _detach(wished: ConsumerResource, ask: Ask, left_s: float) -> str:
-    """Take it away, unless somebody has attached another function under the same name since."""
+    """Take it away, unless somebody has attached another function under the same name since.
+
+    Each of two requests is given ``left_s`` seconds.
+    """
     found = ask(_request(wished, "GET", left_s))
     if ERRORS <= found.status < FAULTS and found.status != TOO_MANY:
         return ""  # no such queue can be: nothing was attached to it

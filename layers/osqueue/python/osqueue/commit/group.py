@@ -66,9 +66,13 @@ class CommitBatch:
 
     def __init__(self, writer: ShardWriter, waiters: list[CommitWaiter]) -> None:
         self.waiters = waiters
-        self.runs = runs_of([op for waiter in waiters for op in waiter.ops])
-        look = any(waiter.look for waiter in waiters)
-        deadline = max([waiter.deadline for waiter in waiters])
+        ops: list[Op] = []
+        look, deadline = False, 0.0
+        for waiter in waiters:
+            ops.extend(waiter.ops)
+            look = look or waiter.look
+            deadline = max(deadline, waiter.deadline)
+        self.runs = runs_of(ops)
         self.flow: Flow[CommitResult] = commit(writer, [coalesced(run) for run in self.runs], deadline, look)
         self.pending: Effect | None = None
         self.answer: CommitResult | None = None

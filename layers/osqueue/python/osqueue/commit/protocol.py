@@ -147,15 +147,16 @@ class _Commit:
         writer.check_process()
         writer.forget_old_blocks()
         head = writer.head
-        outdated = head is None or writer.machine.ms_since(head.seen) > limits.BORN_AGE_MAX_MS
-        if head is None or outdated or (self.is_old(head) and not writer.turns):
+        unseen_ms = 0 if head is None else writer.machine.ms_since(head.seen)
+        outdated = unseen_ms > limits.BORN_AGE_MAX_MS
+        if head is None or outdated or (self.is_old(head, unseen_ms) and not writer.turns):
             head = yield from self.reread()
-        yield from writer.check_queue(head)
+        if head.version is None:
+            yield from writer.check_queue()
         return writer.identify(self.ops, head.state), head
 
-    def is_old(self, head: Head) -> bool:
+    def is_old(self, head: Head, unseen_ms: float) -> bool:
         """Is a fresh look worth a GET? Not when the request will be announced anyway, or nobody else was here."""
-        unseen_ms = self.writer.machine.ms_since(head.seen)
         return (self.writer.shared or unseen_ms > self.writer.alone_ms(head)) and not self.contended(head)
 
     def contended(self, head: Head) -> bool:
@@ -423,7 +424,7 @@ class _Commit:
         Settled intents go at the same time: they are part of the head that was read, whoever wins now.
         """
         writer = self.writer
-        if not (yield from self.write(reduction.objects)):
+        if reduction.objects and not (yield from self.write(reduction.objects)):
             return None
         body = writer.encoder.encode(reduction.state)
         sent, self.deadline.sent = self.deadline.sent, True
@@ -463,8 +464,6 @@ class _Commit:
         Whoever reduces the same head may give the same thing the same name. It is created, not written over: since
         then a purge may have blanked it.
         """
-        if not objects:
-            return True
         keys = [self.writer.root + item.name for item in objects]
         replies = yield All(tuple(map(PutIfAbsent, keys, [item.body for item in objects])))
         others = [key for key, reply in zip(keys, replies, strict=True) if isinstance(reply, Refused)]
@@ -495,9 +494,8 @@ class _Commit:
                         yield from self.deadline.back_off(self.stumbles)
                     return None
                 self.stumbles = 0
-            unreadable = frozenset(self.unreadable)
-            told = (writer.blocks, unreadable, writer.observed, writer.latest_ms(now), crontab.ticks)
-            context = ReductionContext(now, commit_id, chance, *told, wakes=writer.wakes)
+            told = (writer.blocks, frozenset(self.unreadable), writer.observed, writer.latest_ms(now))
+            context = ReductionContext(now, commit_id, chance, *told, crontab.ticks, writer.wakes)
             reduction = reduce(head.state, requests, context, listed=listed)
             wanted = self.unread(reduction.missing)
             rounds += 1

@@ -202,14 +202,14 @@ class ShardWriter:
         self.complaint = None
         return self.head
 
-    def check_queue(self, head: Head) -> Flow[None]:
+    def check_queue(self) -> Flow[None]:
         """Before the first head of a shard is written: is the queue still the one that this process knows?
 
         Else the shard would be one of a queue that was removed, or of another that began since and has fewer. Raises
         Unknown then, and Unavailable.
         """
         first = self.first
-        if first is None or head.version is not None:
+        if first is None:
             return
         known, began = first.head, self.machine.moment()
         now = first.see((yield from ask(Get(first.root + HEAD), NEEDED)), began)

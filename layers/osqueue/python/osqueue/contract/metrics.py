@@ -25,7 +25,7 @@ class Metric(Struct, frozen=True):
 COMMITS = Metric("Commits", "Count", "commits that won")
 CONFLICTS = Metric("Conflicts", "Count", "commits that lost their race and were tried again")
 COMBINED = Metric("Combined", "Count", "requests of other callers that a commit took along")
-COMMIT_MS = Metric("CommitMs", "Milliseconds", "from the first read to the committed head")
+COMMIT_MS = Metric("CommitMs", "Milliseconds", "from the latest read to the committed head")
 EXPIRED = Metric("LeasesExpired", "Count", "leases that ran out")
 
 # Of jobs, by every function that commits: what its commits did, whoever asked for it. What workers commit that talk to

@@ -1,7 +1,8 @@
 """The operations of the API: one table, one row for each.
 
 The server, the client, ``openapi.json``, the local stack, the CDK app and the tables of the documentation are made
-from it. A new operation is a row here and, in the module of ``server/`` that the row names, a function of its name.
+from it. A new operation is a row here (or in ``work``) and, in the module of ``server/`` that the row names, a function
+of its name.
 """
 
 from __future__ import annotations
@@ -13,19 +14,15 @@ from ..model.explain import Story
 from ..model.reports import CancelledMany, FlowUsage, Purged, ReapReport
 from ..model.schedule import Schedule
 from . import admin_schemas, schemas
-from .route import Query, Repeat, Route
+from .route import JOBS, QUEUE, QUEUES, Query, Repeat, Route
+from .work import WORK, WORKERS
 
-QUEUES = "/v1/queues"
-QUEUE = QUEUES + "/{queue}"
-JOBS = QUEUE + "/jobs"
 JOB = JOBS + "/{id}"
 
 SCHEDULES = QUEUE + "/schedules"
 SCHEDULE = SCHEDULES + "/{schedule}"
 BATCHES = QUEUE + "/batches"
 BATCH = BATCHES + "/{batch}"
-WORKERS = QUEUE + "/workers"
-WORKER = WORKERS + "/{worker}"
 
 HISTORY_MAX = 1_000  # records on a page
 QUEUES_MAX = 1_000  # on a page
@@ -39,61 +36,7 @@ _ERROR = Query("error", str, "only those whose last error contains this")
 _MARK = Query("fingerprint", str, "only those of this error")
 
 ROUTES: tuple[Route, ...] = (
-    Route(
-        name="enqueue",
-        method="POST",
-        path=JOBS,
-        what="Queue one job, or many in one commit. With wait, answer the job's result.",
-        function="enqueue",
-        module="enqueue",
-        request=schemas.NewJob | schemas.NewJobs,
-        answer=schemas.Accepted | schemas.AcceptedJobs,
-        query=(Query("wait", float, "seconds to wait for the result of a single job"),),
-        faults=(202, 409),
-    ),
-    Route(
-        name="claim",
-        method="POST",
-        path=QUEUE + "/claims",
-        what="Lease jobs. May answer none.",
-        function="claim",
-        module="claims",
-        request=schemas.NewClaim,
-        body_optional=True,
-        answer=schemas.Leases,
-        repeat=Repeat.UNAPPLIED,
-    ),
-    Route(
-        name="complete",
-        method="POST",
-        path=QUEUE + "/completions",
-        what="Say how attempts ended: completed, failed, released or cancelled.",
-        function="complete",
-        module="claims",
-        request=schemas.Endings,
-        answer=schemas.CompletionResults,
-    ),
-    Route(
-        name="turn",
-        method="POST",
-        path=QUEUE + "/turns",
-        what="Say how attempts ended and lease jobs, in one commit where both are of one shard. Never waits.",
-        function="claim",
-        module="claims",
-        request=schemas.NewTurn,
-        answer=schemas.TurnResults,
-        repeat=Repeat.UNAPPLIED,
-    ),
-    Route(
-        name="heartbeat",
-        method="POST",
-        path=QUEUE + "/heartbeats",
-        what="Extend leases, and hear whether somebody wants the jobs cancelled.",
-        function="heartbeat",
-        module="claims",
-        request=schemas.HeartbeatRequest,
-        answer=schemas.HeartbeatResults,
-    ),
+    *WORK,
     Route(
         name="list_jobs",
         method="GET",
@@ -233,24 +176,6 @@ ROUTES: tuple[Route, ...] = (
         function="queues",
         module="workers",
         answer=admin_schemas.Workers,
-    ),
-    Route(
-        name="put_worker",
-        method="PUT",
-        path=WORKER,
-        what="Say that a worker is there, under an id that it drew. It says so again and again.",
-        function="heartbeat",
-        module="workers",
-        request=schemas.NewWorkerEntry,
-        faults=(404,),
-    ),
-    Route(
-        name="delete_worker",
-        method="DELETE",
-        path=WORKER,
-        what="Say that a worker ends.",
-        function="heartbeat",
-        module="workers",
     ),
     Route(
         name="events",

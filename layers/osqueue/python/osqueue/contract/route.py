@@ -8,6 +8,10 @@ from typing import Any
 
 from msgspec import Struct
 
+QUEUES = "/v1/queues"
+QUEUE = QUEUES + "/{queue}"
+JOBS = QUEUE + "/jobs"
+
 
 class Repeat(Enum):
     """When a client may send a call again that brought no answer of use. The value says it to people."""

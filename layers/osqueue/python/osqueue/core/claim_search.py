@@ -19,8 +19,7 @@ from .job_ops import ClaimJobs
 from .labels import group_digest, groups_told, holds_kind, may_hold
 from .mixed import MixedDraft, Wanted
 from .ops import Request
-from .rows import Round
-from .state import MIXED, NO_STARTS, JobRecord, Lane, Starts, State, waiting
+from .state import MIXED, NO_STARTS, JobRecord, Lane, State, waiting
 from .weights import LEASE_WEIGHT_MIN
 
 BARREN = "barren"  # a mixed lane has nothing that is wanted
@@ -202,19 +201,15 @@ class ClaimSearch:
         )
         return self.groups.why_closed(waiting, all_known) if waiting else None
 
-    def starts(self) -> Starts:
-        """What rates are owed after what it has started."""
-        starts = self._draft.starts if self._gate is None else self._gate.starts()
-        return starts if self._groups is None else self._groups.starts(starts)
-
-    def round(self) -> Round:
-        """How far the round of groups is after it."""
-        return self._draft.round if self._share is None else self._share.round()
-
-    @property
-    def lacks_slots(self) -> bool:
-        """Does it take slots of the limiter to start anything, whatever else allows it?"""
-        return self._gate is not None and self._gate.lacks_slots
+    def keep_starts(self) -> None:
+        """Keep in the draft what rates are owed for what it has started, and how far the round of groups is."""
+        draft = self._draft
+        if self._gate is not None:
+            draft.starts = self._gate.starts()
+        if self._groups is not None:
+            draft.starts = self._groups.starts(draft.starts)
+        if self._share is not None:
+            draft.round = self._share.round()
 
     def slots_wanted(self, limit: int) -> int:
         """How many slots of the limiter to borrow: what is owed, and no more than jobs might start otherwise."""
@@ -288,6 +283,8 @@ def _groups_of(head: Draft | State, now_ms: int) -> Groups:
 
 def needs_of_claims(state: State, requests: Sequence[Request]) -> list[NeededRange]:
     """What these requests' claims will want to read, so that it can be read before the first reduction."""
+    if not any(lane.backlog.spans for lane in state.lanes):
+        return []
     claims = [op for request in requests for op in request.ops if isinstance(op, ClaimJobs)]
     room = (limits.LEASES_BYTES_MAX - state.leases_bytes) // LEASE_WEIGHT_MIN
     wanted = 0 if state.settings.paused else min(sum(op.limit for op in claims), room)

@@ -60,7 +60,7 @@ from .state import (
     lease_end,
     links_kept,
 )
-from .weights import LEASE_WEIGHT, finished_weight, job_weight, lease_weight, session_weight
+from .weights import LEASE_WEIGHT, finished_weight, job_weight, lease_weight, session_weight_of
 
 Pointer = TypeVar("Pointer", Span, TableRef, VectorRef)
 
@@ -70,6 +70,17 @@ LATE = "expired: it was not started by its deadline"  # why such a job was cance
 
 class Draft:
     """The working copy. ``changed`` tells whether anything a reader could see is different."""
+
+    # Each commit makes one: so many attributes would be a dict that grows several times.
+    __slots__ = (
+        "_known", "batches", "blocked", "blocks", "changed", "committed", "context", "counts", "dead",
+        "delayed", "delayed_bytes", "delayed_spans", "delayed_tombstones", "dropped", "drops", "events",
+        "expired", "finished", "finished_bytes", "floor", "forgotten", "fresh_bytes", "gc_after",
+        "gc_floor", "holds", "lanes", "latest", "leases", "leases_bytes", "log", "needs", "now", "observed",
+        "pacer", "promoted", "recorded", "refusals", "result_ttls", "round", "sated", "schedules",
+        "sessions", "sessions_bytes", "settings", "spills", "starts", "state", "tables", "tickets",
+        "tokens", "tombstones", "turned_away",
+    )  # fmt: skip
 
     def __init__(self, state: State, context: ReductionContext) -> None:
         self.state = state
@@ -402,9 +413,9 @@ class Draft:
     def record(self, env: str, n: int, nonce: int, outcomes: bytes) -> None:
         """Write a writer's session row."""
         old = self.sessions.get(env)
-        row = Session(n, nonce, self.state.seq + 1, self.now, outcomes)
-        self.sessions_bytes += session_weight(env, row) - (session_weight(env, old) if old else 0)
-        self.sessions[env] = row
+        before = 0 if old is None else session_weight_of(env, len(old.outcomes))
+        self.sessions_bytes += session_weight_of(env, len(outcomes)) - before
+        self.sessions[env] = Session(n, nonce, self.state.seq + 1, self.now, outcomes)
 
     def _refusals(self) -> tuple[Refusals, ...]:
         """Those that still say more than the floor does."""
@@ -426,52 +437,44 @@ class Draft:
             old = [mark for mark in marks if mark[0] < keep]  # the newest of them is the horizon
             marks = (*old[-1:], *(mark for mark in marks if mark[0] >= keep), (self.now, state.seq + 1))
         unseen = not listed and self.now - state.now_ms < limits.SECOND_MS
-        return State(
-            commit=self.context.commit,
-            epoch=state.epoch,
-            seq=state.seq + 1,
-            now_ms=self.now,
-            floor=self.floor,
-            gc_floor=self.gc_floor,
-            marks=marks,
-            hot=max(0, state.hot - 1) if load <= 1 else limits.HOT_COMMITS,
-            load=load,
-            direct=state.direct + 1 if unseen else 0,
-            direct_ms=state.direct_ms if unseen else self.now,
-            sessions=self.sessions,
-            sessions_bytes=self.sessions_bytes,
-            refusals=self._refusals(),
-            lanes=tuple(
-                [
-                    Lane(priority, kind, lane.freeze())
-                    for (priority, kind), lane in sorted(self.lanes.items())
-                    if lane
-                ]
-            ),
-            leases=self.leases,
-            leases_bytes=self.leases_bytes,
-            delayed=Delayed(tuple(self.delayed), tuple(self.delayed_spans), self.delayed_bytes),
-            dead=self.dead.freeze(),
-            finished=tuple(self.finished),
-            finished_bytes=self.finished_bytes,
-            tombstones=tuple(sorted(self.tombstones)),
-            delayed_tombstones={
-                key: name for key, name in self.delayed_tombstones.items() if key in self.tombstones
-            },
-            settings=self.settings,
-            counters=Counters(*self.counts.values()),
-            tables=self.tables,
-            forgotten=self.forgotten,
-            result_ttls=self.result_ttls,
-            seals=seals,
-            gc_after=self.gc_after,
-            log=self.log,
-            pacer=self.pacer,
-            schedules=self.schedules,
-            holds=self.holds,
-            starts=self.starts,
-            drops=self.drops.freeze(state.drops),
-            batches=self.batches,
-            round=self.round,
-            tickets=self.tickets,
+        return State(  # by position: names would cost a tenth of a reduction that changes little
+            self.context.commit,
+            state.epoch,
+            state.seq + 1,
+            self.now,
+            self.floor,
+            self.gc_floor,
+            marks,
+            max(0, state.hot - 1) if load <= 1 else limits.HOT_COMMITS,
+            load,
+            state.direct + 1 if unseen else 0,
+            state.direct_ms if unseen else self.now,
+            self.sessions,
+            self.sessions_bytes,
+            self._refusals() if self.refusals or self.turned_away else (),
+            tuple([Lane(*place, lane.freeze()) for place, lane in sorted(self.lanes.items()) if lane]),
+            self.leases,
+            self.leases_bytes,
+            Delayed(tuple(self.delayed), tuple(self.delayed_spans), self.delayed_bytes),
+            self.dead.freeze(),
+            tuple(self.finished),
+            self.finished_bytes,
+            tuple(sorted(self.tombstones)),
+            {key: name for key, name in self.delayed_tombstones.items() if key in self.tombstones},
+            self.settings,
+            Counters(*self.counts.values()),
+            self.tables,
+            self.forgotten,
+            self.result_ttls,
+            seals,
+            self.gc_after,
+            self.log,
+            self.pacer,
+            self.schedules,
+            self.holds,
+            self.starts,
+            self.drops.freeze(state.drops),
+            self.batches,
+            self.round,
+            self.tickets,
         )

@@ -20,10 +20,10 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate, islice
-from operator import is_
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, compress
+from operator import is_not
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -44,7 +44,7 @@ _HEADER = struct.Struct(">4sHI")
 _LENGTH = struct.Struct(">I")
 _COMMIT_BYTES = 16
 FRAME_BYTES = _HEADER.size  # what a frame adds
-WINDOW_MIN = 16  # jobs; of fewer it costs more to look what stayed
+ROWS_MIN = 48  # of fewer it costs as much to look what stayed
 BLOCKS_UNLABELLED_MAX = 2  # of so many it costs no more to read them than to read what is in them
 
 encode = msgspec.msgpack.Encoder().encode
@@ -53,6 +53,8 @@ _decode_jobs = msgspec.msgpack.Decoder(tuple[JobRecord, ...]).decode
 _decode_spans = msgspec.msgpack.Decoder(tuple[Span, ...]).decode
 _decode_labels = msgspec.msgpack.Decoder(tuple[LabelledBlock, ...]).decode
 
+
+_NOTHING = msgspec.Raw()
 
 R = TypeVar("R", bound=StoredRow)
 T = TypeVar("T")
@@ -128,40 +130,50 @@ class HeadEncoder:
     def __init__(self) -> None:
         self._finished = _Rows()
         self._tables = _Rows()
-        self._windows: dict[tuple[int, str], _Window] = {}  # of lanes
-        self._holds: tuple[dict[str, Hold], dict[str, Hold] | msgspec.Raw] = ({}, {})  # the last, and encoded
+        self._schedules = _Rows()
+        self._leases = _Entries()
+        self._sessions = _Entries()
+        self._windows: dict[tuple[int, str, str], _Window] = {}  # of lanes
+        self._holds: tuple[dict[str, Hold], msgspec.Raw] = ({}, _NOTHING)  # the last, and encoded
 
     def encode(self, state: State) -> bytes:
         """The same bytes as ``encode_head``."""
-        return encode_head(
-            replace(
-                state,
-                lanes=self._lanes(state.lanes),
-                finished=self._finished.encode(state.finished),
-                tables=self._tables.encode(state.tables),
-                holds=self._held(state.holds),
-            )
-        )
+        known: dict[str, Any] = {}  # fields as they stand in the head
+        if len(state.sessions) >= ROWS_MIN:
+            known["sessions"] = self._sessions.encode(state.sessions)
+        if len(state.leases) >= ROWS_MIN:
+            known["leases"] = self._leases.encode(state.leases)
+        if state.lanes:
+            known["lanes"] = self._lanes(state.lanes)
+        if state.finished:
+            known["finished"] = self._finished.encode(state.finished)
+        if state.tables:
+            known["tables"] = self._tables.encode(state.tables)
+        if state.schedules:
+            known["schedules"] = self._schedules.encode(state.schedules)
+        if state.holds:
+            known["holds"] = self._held(state.holds)
+        return encode_head(replace(state, **known))
 
-    def _lanes(self, lanes: tuple[Lane, ...]) -> tuple[Lane, ...]:
+    def _lanes(self, lanes: tuple[Lane, ...]) -> list[Lane]:
         """Lanes as they stand in the head."""
-        windows: dict[tuple[int, str], _Window] = {}
+        windows: dict[tuple[int, str, str], _Window] = {}
         found: list[Lane] = []
         for lane in lanes:
-            place, backlog = (lane.priority, lane.kind), lane.backlog
-            if len(backlog.ready) >= WINDOW_MIN:
-                windows[place] = window = _slid(self._windows.get(place), backlog.ready)
-                backlog = replace(backlog, ready=window.field)
-                lane = Lane(lane.priority, lane.kind, backlog)
+            for part in ("ready", "tail"):
+                if len(rows := getattr(lane.backlog, part)) >= ROWS_MIN:
+                    place = (lane.priority, lane.kind, part)
+                    windows[place] = window = _slid(self._windows.get(place), rows)
+                    lane = replace(lane, backlog=replace(lane.backlog, **{part: window.field}))
             found.append(lane)
         self._windows = windows
-        return tuple(found)
+        return found
 
-    def _held(self, holds: dict[str, Hold]) -> dict[str, Hold] | msgspec.Raw:
-        """Holds as they stand in the head; none of them stay away."""
+    def _held(self, holds: dict[str, Hold]) -> msgspec.Raw:
+        """Holds as they stand in the head."""
         known, field = self._holds
         if holds is not known:
-            field = msgspec.Raw(encode(holds)) if holds else {}
+            field = msgspec.Raw(encode(holds))
             self._holds = (holds, field)
         return field
 
@@ -171,7 +183,7 @@ class _Encoded(Struct, frozen=True):
 
     rows: tuple[StoredRow, ...] = ()
     items: bytes = b""  # those, one after the other
-    field: tuple[()] | msgspec.Raw = ()  # and as they stand in the head
+    field: msgspec.Raw = _NOTHING  # and as they stand in the head
 
 
 class _Rows:
@@ -180,17 +192,35 @@ class _Rows:
     def __init__(self) -> None:
         self._last = _Encoded()
 
-    def encode(self, rows: tuple[StoredRow, ...]) -> tuple[()] | msgspec.Raw:
-        """These rows as they stand in the head; the empty field stays away, as in ``encode``."""
+    def encode(self, rows: tuple[StoredRow, ...]) -> msgspec.Raw:
+        """These rows as they stand in the head."""
         last = self._last
         if rows is last.rows:
             return last.field
         count = len(last.rows)
         items = last.items + _bare(rows[count:]) if rows[:count] == last.rows else _bare(rows)
-        field = msgspec.Raw(_array(len(rows), items)) if rows else ()
+        field = msgspec.Raw(_array(len(rows), items))
         # In one step: a thread may be interrupted anywhere, and half of this would be written as the next head.
         self._last = _Encoded(rows, items, field)
         return field
+
+
+class _Entries:
+    """One field of rows by keys, as it was encoded last."""
+
+    def __init__(self) -> None:
+        # Its rows, and those and perhaps others as entries in bytes.
+        self._last: tuple[Mapping[Any, StoredRow], dict[Any, bytes]] = ({}, {})
+
+    def encode(self, rows: Mapping[Any, StoredRow]) -> msgspec.Raw:
+        """These entries as they stand in the head."""
+        last, known = self._last
+        fresh = compress(rows.items(), map(is_not, rows.values(), map(last.get, rows)))
+        if len(known) > 2 * len(rows):  # more have left than are there
+            known = {key: known[key] for key in rows if key in last}
+        known = {**known, **{key: encode(key) + encode(row) for key, row in fresh}}
+        self._last = (rows, known)
+        return msgspec.Raw(_sized(0x80, b"\xde", b"\xdf", len(rows)) + b"".join(map(known.__getitem__, rows)))
 
 
 class _Window(Struct, frozen=True):
@@ -212,23 +242,18 @@ def _slid(last: _Window | None, rows: tuple[JobRecord, ...]) -> _Window:
     if last is None or gone is None:
         return _Window(rows, msgspec.Raw(encode(rows)))
     kept = min(len(last.rows) - gone, len(rows))
-    if not all(map(is_, islice(last.rows, gone, gone + kept), rows)):
+    if last.rows[gone : gone + kept] != rows[:kept]:
         return _Window(rows, msgspec.Raw(encode(rows)))
-    if last.starts:
-        at = last.gone + gone
-        begin, end = last.starts[at], last.starts[at + kept]
-        items = last.items[begin:end]
-        if kept == len(rows):
-            return _Window(rows, msgspec.Raw(_array(kept, items)), last.items, last.starts, at)
+    items, starts, at = last.items, last.starts, last.gone + gone
+    if not starts or at > len(rows):  # it has not slid before, or as much lies behind it as is in it
+        kept, items, starts, at = 0, b"", (0,), 0
+    if kept < len(rows):
         fresh = [encode(row) for row in rows[kept:]]
-        items += b"".join(fresh)
-        starts = [start - begin for start in last.starts[at : at + kept]]
-        starts.extend(accumulate(map(len, fresh), initial=end - begin))
-    else:
-        each = [encode(row) for row in rows]
-        items = b"".join(each)
-        starts = list(accumulate(map(len, each), initial=0))
-    return _Window(rows, msgspec.Raw(_array(len(rows), items)), items, tuple(starts))
+        end = starts[at + kept]
+        items = items[:end] + b"".join(fresh)
+        starts = (*starts[: at + kept], *accumulate(map(len, fresh), initial=end))
+    field = _array(len(rows), items[starts[at] : starts[at + len(rows)]])
+    return _Window(rows, msgspec.Raw(field), items, starts, at)
 
 
 def removal_mark(commit: bytes) -> bytes:
@@ -362,9 +387,14 @@ def _array32(rows: Sequence[bytes]) -> bytes:
 
 def _array(count: int, rows: bytes) -> bytes:
     """The same, its length in as few bytes as hold it."""
+    return _sized(0x90, b"\xdc", b"\xdd", count) + rows
+
+
+def _sized(short: int, long: bytes, longest: bytes, count: int) -> bytes:
+    """How many there are, behind the sign of an array or a map of so many."""
     if count < 16:
-        return bytes((0x90 | count,)) + rows
-    return (b"\xdc" + count.to_bytes(2, "big") if count < 1 << 16 else b"\xdd" + pack_length(count)) + rows
+        return bytes((short | count,))
+    return long + count.to_bytes(2, "big") if count < 1 << 16 else longest + pack_length(count)
 
 
 def _bare(rows: Sequence[StoredRow]) -> bytes:

@@ -35,8 +35,8 @@ def settle_failure(
         draft.event(job, PROCESSING, FAILED, cause, worker)
         return FAILED
     if wait_ms < 0:
-        base, cap = (draft.settings.of(job.kind, name) for name in ("backoff_base_ms", "backoff_cap_ms"))
-        wait_ms = int(backoff_ms(base, cap, job.attempt) * share)
+        its = draft.settings.of_kind(job.kind)
+        wait_ms = int(backoff_ms(its.backoff_base_ms, its.backoff_cap_ms, job.attempt) * share)
     draft.delay(replace(job, due_ms=draft.after(wait_ms)))
     draft.holds = groups.waiting_for(draft.holds, draft.settings, job, FAILING)
     draft.count("retried")

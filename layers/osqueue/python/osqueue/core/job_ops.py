@@ -54,29 +54,26 @@ def record_of(new: JobSpec, settings: QueueSettings, now_ms: int, latest_ms: int
 
     ``latest_ms`` is the latest that the clock may show, from which it counts what begins.
     """
-    kind = new.kind
-
-    def said(value: int | None, name: str) -> int:
-        return settings.of(kind, name) if value is None else value
-
-    start_within_ms = said(new.start_within_ms, "start_within_ms")
+    its = settings.of_kind(new.kind)
+    start_within_ms = its.start_within_ms if new.start_within_ms is None else new.start_within_ms
+    unique = new.unique
     return JobRecord(
         new.key,
         new.payload,
         now_ms,
-        said(new.priority, "priority"),
-        kind,
-        said(new.max_attempts, "max_attempts"),
-        said(new.result_ttl_ms, "result_ttl_ms"),
+        its.priority if new.priority is None else new.priority,
+        new.kind,
+        its.max_attempts if new.max_attempts is None else new.max_attempts,
+        its.result_ttl_ms if new.result_ttl_ms is None else new.result_ttl_ms,
         new.codec,
         due_ms=due_ms,
         client_id=new.client_id,
         scheduled_ms=due_ms,
         headers=new.headers,
-        run_within_ms=said(new.run_within_ms, "run_within_ms"),
+        run_within_ms=its.run_within_ms if new.run_within_ms is None else new.run_within_ms,
         start_by_ms=(due_ms or latest_ms) + start_within_ms if start_within_ms else 0,
-        window_ms=0 if new.unique is None else new.unique.window_ms,
-        due_by_ms=now_ms + new.unique.max_wait_ms if new.unique and new.unique.max_wait_ms else 0,
+        window_ms=0 if unique is None else unique.window_ms,
+        due_by_ms=now_ms + unique.max_wait_ms if unique is not None and unique.max_wait_ms else 0,
         group=new.group,
         links=Links(new.then, batch=new.batch) if new.then or new.batch else None,
         units=new.units or 1,

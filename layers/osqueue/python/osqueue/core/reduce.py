@@ -307,7 +307,7 @@ def _claim(draft: Draft, op: ClaimJobs) -> Outcome:
                 break
             draft.drop(lane.pop(), QUEUED)
             continue
-        if search.lacks_slots:
+        if gate is not None and gate.lacks_slots:
             reason, wait_ms = Code.NO_SLOTS, search.slots_wanted(op.limit)
             break
         most = op.limit - len(granted) if alone else 1
@@ -323,8 +323,7 @@ def _claim(draft: Draft, op: ClaimJobs) -> Outcome:
             search.charge(lease.job)
         granted.extend(started)
     if granted:
-        draft.starts = search.starts()
-        draft.round = search.round()
+        search.keep_starts()
     runs = ((int(Code.GRANTED), len(granted)),) if granted else ()
     enough = granted and len(granted) == op.limit
     return Outcome(runs if enough else (*runs, (reason, wait_ms)), tuple(granted))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import asdict, replace
+
 from .. import limits
 from .rows import StoredRow
 
@@ -82,9 +84,11 @@ class QueueSettings(StoredRow, frozen=True):
         own = self.overrides.get(group) if self.overrides else None
         return self.group_running if own is None or own.running is None else own.running
 
-    def of(self, kind: str, name: str) -> int:
-        """A setting as it holds for jobs of one kind."""
+    def of_kind(self, kind: str) -> QueueSettings:
+        """The settings as they hold for jobs of one kind."""
         for row in self.kinds:
-            if row.kind == kind and (value := getattr(row, name)) is not None:
-                return int(value)
-        return int(getattr(self, name))
+            if row.kind == kind:
+                own = {name: value for name, value in asdict(row).items() if value is not None}
+                del own["kind"]
+                return replace(self, **own)
+        return self

@@ -72,7 +72,7 @@ def _pause_end_ms(settings: QueueSettings) -> int:
 
 
 def _is_due(jobs: Sequence[JobRecord], spans: Sequence[Span], now: int) -> bool:
-    return bool(jobs and jobs[0].due_ms <= now) or any(span.due_ms <= now for span in spans)
+    return bool(jobs and jobs[0].due_ms <= now) or bool(spans and any(span.due_ms <= now for span in spans))
 
 
 def advance_time(draft: Draft) -> None:

@@ -21,7 +21,7 @@ from ..aws_calls import WAKES_VARIABLE
 from ..aws_calls.identity import ENDPOINT_VARIABLE
 from ..clock import MACHINE
 from ..contract.functions import FUNCTIONS, GATEWAY_TIMEOUT_S, FunctionSpec, deployed_name
-from ..contract.operations import QUEUES
+from ..contract.route import QUEUES
 from ..errors import Rejected, Unavailable, shown
 from .consumers import LocalConsumer, read_consumers
 from .environment import arn_of, check_installed, environment_of, functions_folder, handler_of, store_address

@@ -11,6 +11,7 @@ The hash comes first, so that S3 can split the key space between queues and shar
 
 from __future__ import annotations
 
+import functools
 import hashlib
 
 import msgspec
@@ -26,6 +27,7 @@ from ..stores.base import Failed, Found, Get, List, Listed, PutIfAbsent, Refused
 
 REGISTER = "queues/"
 PACERS = "limits/"
+ROOTS_KEPT = 1_024  # prefixes that are remembered: each claim asks for that of its shard
 
 
 def root_of(queue: str, shard: int) -> str:
@@ -38,6 +40,7 @@ def root_of_pacer(name: str) -> str:
     return _hashed(f"_limits/{name}")
 
 
+@functools.lru_cache(ROOTS_KEPT)
 def _hashed(place: str) -> str:
     return f"{hashlib.sha256(place.encode()).hexdigest()[:4]}/{place}/"
 

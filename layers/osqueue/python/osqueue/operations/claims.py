@@ -225,16 +225,17 @@ class ClaimFlows(EndingFlows):
     def granted(self, found: FoundLeases) -> QueueFlow[tuple[GrantedLease, ...]]:
         """Leases with what their jobs were given to work on."""
         leases, asked = found.leases, found.asked
-        links = [lease.job.links for lease in leases]
-        contents: list[Any] = [lease.job.payload for lease in leases]
-        if any(links):
-            contents = [each for lease in leases for each in lease.job.contents]
+        inline = [
+            GrantedLease(lease, payload, asked)
+            for lease in leases
+            if isinstance(payload := lease.job.payload, bytes) and lease.job.links is None
+        ]
+        if len(inline) == len(leases):  # the common case: nothing to read
+            return tuple(inline)
+        contents: list[Any] = [each for lease in leases for each in lease.job.contents]
         if BodyRef in map(type, contents):
             contents = yield from read_bodies(self.writers[found.shard].root, contents)
-        if any(links):
-            return with_contents(leases, contents, asked)
-        given = zip(leases, contents, strict=True)
-        return tuple([GrantedLease(lease, payload, asked) for lease, payload in given])
+        return with_contents(leases, contents, asked)
 
 
 def turn_answers(endings: int, found: Sequence[Any]) -> TurnAnswers:

@@ -50,6 +50,13 @@ def begin_of(partition: str) -> int | None:
     return round(begin.timestamp() * 1000)
 
 
+def hour_of(part: str) -> int:
+    """When the hour of a part begins, which lies in one."""
+    at = begin_of(part.removeprefix(ROOT).rpartition("/")[0])
+    assert at is not None
+    return at
+
+
 def queues_of(folder: str = ROOT) -> Flow[list[str]]:
     """The queues that the archive, or a table in a folder of its own, tells of. Raises Unavailable."""
     found: list[str] = []
@@ -79,9 +86,12 @@ def hours(queue: str, since_ms: int | None, until_ms: int | None) -> Flow[list[H
 
 def days_of(folder: str, queue: str, since_ms: int | None, until_ms: int | None) -> Flow[list[str]]:
     """What lies in a queue's folders from the day of one moment to that of another, in the archive or a table."""
-    own = f"{folder}queue={queue}/"
-    after = own if since_ms is None else f"{own}{_day_of(since_ms)}"
-    last = own + (_AFTER if until_ms is None else f"{_day_of(until_ms)}/{_AFTER}")
+    whole = f"{folder}queue={queue}/"
+    after = whole if since_ms is None else f"{whole}{_day_of(since_ms)}"
+    last = whole + (_AFTER if until_ms is None else f"{_day_of(until_ms)}/{_AFTER}")
+    own = whole
+    if since_ms is not None and until_ms is not None and _day_of(since_ms) == _day_of(until_ms - 1):
+        own = f"{after}/"  # one day: nothing else is listed
     found: list[str] = []
     while True:
         listed = yield List(own, after=after)

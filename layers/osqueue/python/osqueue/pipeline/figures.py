@@ -48,11 +48,6 @@ class FigureWindow(Struct, frozen=True):
         return f"{at_ms} >= {self.since_ms} AND {at_ms} < {self.until_ms}"
 
 
-def literal(text: str) -> str:
-    """The name of a queue as SQL has it; a checked one, which holds nothing that would have to be escaped."""
-    return f"'{text}'"
-
-
 def floor(ms: str, step_ms: int) -> str:
     """The beginning of the step that a moment lies in."""
     return f"{ms} - {ms} % {step_ms}"
@@ -113,15 +108,11 @@ def events(engine: Engine, jobs: Relation, attempts: Relation) -> Relation:
         SELECT * FROM happened WHERE at_ms IS NOT NULL""")
 
 
-def depths(engine: Engine, events: Relation, over: FigureWindow, known: Sequence[str] = ()) -> Relation:
-    """How many jobs wait and run, for each queue every hour from its first to its last event.
-
-    ``known`` are queues of which something happened before the range that these events need not tell of.
-    """
-    zeros = "".join(f" UNION ALL SELECT {literal(queue)}, {over.before_ms}, 0, 0" for queue in known)
+def depths(engine: Engine, events: Relation, over: FigureWindow) -> Relation:
+    """How many jobs wait and run, for each queue in every hour in which something happens, waits or runs."""
     # Something else tells of the hours of what is left out.
     changes = f"""
-        SELECT queue, at_ms, waiting, running FROM {events} WHERE what NOT IN ('{_STARTED}', '{_HELD}'){zeros}"""
+        SELECT queue, at_ms, waiting, running FROM {events} WHERE what NOT IN ('{_STARTED}', '{_HELD}')"""
     return levels(engine, engine.sql(changes), over, ("waiting", "running"), ("queue",))
 
 
@@ -202,7 +193,7 @@ def _depth(figure: str, name: str, step_ms: int) -> str:
 def levels(
     engine: Engine, events: Relation, over: FigureWindow, names: Sequence[str], by: Sequence[str]
 ) -> Relation:
-    """What some quantities were over time, from the changes of them: for every hour from the first event to the last.
+    """What some quantities were over time, from the changes of them: of each hour with a change or with something left.
 
     Of each: what it was at the end, the most at one moment, the milliseconds summed over all that it counts, and those
     in which it was not zero. Changes at one moment are one change. Hours are independent of each other: how one begins
@@ -218,10 +209,11 @@ def levels(
           SELECT {own}, start_ms, lead(start_ms) OVER in_order AS next_ms,
                  {_listed([f"sum({name}) OVER in_order AS {name}" for name in names])}
           FROM hours WINDOW in_order AS (PARTITION BY {own} ORDER BY start_ms)
-        ), changes AS (
+        ), changes AS (  -- what is zero is not carried on: years in which nothing is left have no rows
           SELECT {own}, at_ms, {all_names} FROM {events}
           UNION ALL
           SELECT {own}, explode(sequence(start_ms + {HOUR_MS}, next_ms, {HOUR_MS})), {all_names} FROM reached
+          WHERE {" OR ".join(f"{name} <> 0" for name in names)}
         ), inside AS (
           SELECT {own}, {floor("at_ms", HOUR_MS)} AS start_ms, at_ms, {all_names}
           FROM changes WHERE {over.has("at_ms")}

@@ -48,6 +48,9 @@ from . import archive
 
 NAME = "rows.parquet"
 ROW_GROUP_ROWS = 100_000
+SMALL_ROWS = (
+    1_000  # a file of fewer has neither dictionaries nor statistics: to read all of it takes less time
+)
 PAUSES_SECONDS = (0.2, 0.8, 3.2)  # before a request is repeated that had no answer
 _DAY = re.compile(rf"(queue=[^/]+/date=\d{{4}}-\d\d-\d\d)/(?:[^/]+/)?{re.escape(NAME)}")
 
@@ -118,11 +121,13 @@ class TableFileWriter:
 
     def _write(self) -> None:
         if self._writer is None:
+            large = self.rows >= SMALL_ROWS
             self._writer = pq.ParquetWriter(
                 self._bytes,
                 self._schema,
                 compression="zstd",
-                use_dictionary=self._dictionaries,
+                use_dictionary=self._dictionaries if large else False,
+                write_statistics=large,
                 store_schema=False,
             )
         if self._waiting:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +32,12 @@ class OptionColumn(Struct, frozen=True):
     name: str
     type: pa.DataType
     comment: str
+
+    def values(self, rows: Sequence[JobRecord | ArchiveRecord]) -> list[Any]:
+        """The column of some rows."""
+        if self.name == "batch" or self.option.type is dict:
+            return list(map(self.value, rows))
+        return list(map(attrgetter(self.option.column), rows))
 
     def value(self, row: JobRecord | ArchiveRecord) -> Any:
         """What a row has in it."""

@@ -27,8 +27,10 @@ from .archive import HOUR_MS, Hour
 from .files import TableFileWriter
 from .tables import ATTEMPTS, JOBS
 
-LOOK_BACK_MS_MAX = 31 * 24 * HOUR_MS
+DAY_MS = 24 * HOUR_MS
+LOOK_BACK_MS_MAX = 31 * DAY_MS
 OUT_OF_RANGE = (pa.ArrowException, OverflowError)
+GROUP_ROWS = 10_000  # records that become rows together
 DELETED = "it was deleted while it was read"
 
 
@@ -66,6 +68,7 @@ class Compacted(Struct, frozen=True):
     jobs: int = 0  # rows
     attempts: int = 0  # rows
     repeats: int = 0  # records that an earlier hour or part had
+    clock_suspect: int = 0  # of the jobs, those with moments that the store's clock does not allow
     aside: tuple[SkippedPart, ...] = ()  # parts that were left out, and why
 
     def __add__(self, other: Compacted) -> Compacted:
@@ -85,7 +88,7 @@ def unreadable(store: BlockingDriver, parts: Sequence[str]) -> dict[str, str]:
     with _without_cycles():
         for part, records, why in _decoded(store, parts):
             try:
-                transforms.rows(records, _name(part))
+                transforms.rows({_name(part): records}, archive.hour_of(part))
             except OUT_OF_RANGE as error:
                 found[part] = _beyond(error)
             if why:
@@ -105,12 +108,29 @@ def _without_cycles() -> Iterator[None]:
             gc.enable()
 
 
+class _Drafts:
+    """The files of one hour in the making."""
+
+    def __init__(self, hour_ms: int) -> None:
+        self._hour_ms = hour_ms
+        self.jobs = TableFileWriter(JOBS.arrow, JOBS.spread)
+        self.attempts = TableFileWriter(ATTEMPTS.arrow, ATTEMPTS.spread)
+        self.suspect = 0
+
+    def add(self, parts: dict[str, list[ArchiveRecord]]) -> None:
+        rows = transforms.rows(parts, self._hour_ms)
+        self.suspect += len(rows.jobs) - rows.jobs["clock_suspect"].null_count
+        self.jobs.add(rows.jobs)
+        self.attempts.add(rows.attempts)
+
+
 class _Task:
     def __init__(self, stretch: HourRange, store: BlockingDriver, tables: BlockingDriver) -> None:
         self._hour_range = stretch
         self._store = store
         self._tables = tables
         self._keys: dict[int, set[str]] = {}  # of the records of some hours, by when the hour begins
+        self._days: dict[int, tuple[dict[int, tuple[str, ...]], set[int]]] = {}  # what was listed, by day
 
     def hour(self, hour: Hour) -> Compacted:
         """Do one hour, and do it anew where its files were not written or another run was faster."""
@@ -122,39 +142,54 @@ class _Task:
         return self._hour(hour)
 
     def _hour(self, hour: Hour) -> Compacted:
+        """Parts become rows together; if a value is out of range, each by itself, and the one with it is set aside."""
+        try:
+            return self._in_groups(hour, GROUP_ROWS)
+        except OUT_OF_RANGE:
+            return self._in_groups(hour, 1)
+
+    def _in_groups(self, hour: Hour, group_rows: int) -> Compacted:
         keys = [files.key_of(table.name, hour.partition) for table in (ATTEMPTS, JOBS)]
         before = [self._tables.run(files.look(key)) for key in keys]  # the parts are not older than this
-        jobs, attempts = (TableFileWriter(table.arrow, table.spread) for table in (JOBS, ATTEMPTS))
+        drafts = _Drafts(hour.at_ms)
         mine: set[str] = set()
         oldest_ms = hour.at_ms
         repeats = 0
         aside: list[SkippedPart] = []
+        group: dict[str, list[ArchiveRecord]] = {}
         for part, records in self._read(hour.parts, aside):
             ended_ms = min(each.finished_ms for each in records) - CLOCK_AHEAD_MS_MAX
             oldest_ms = max(min(oldest_ms, ended_ms), hour.at_ms - LOOK_BACK_MS_MAX)
             known = [mine, *self._earlier(oldest_ms // HOUR_MS * HOUR_MS, hour.at_ms)]
             fresh, told = _fresh(records, known)
-            try:
-                rows = transforms.rows(fresh, _name(part))
-            except OUT_OF_RANGE as error:
-                aside.append(SkippedPart.of(self._hour_range.store, part, _beyond(error)))
-                continue
+            group[_name(part)] = fresh
+            if sum(map(len, group.values())) >= group_rows:
+                now, group = group, {}
+                try:
+                    drafts.add(now)
+                except OUT_OF_RANGE as error:
+                    if group_rows > 1:
+                        raise
+                    aside.append(SkippedPart.of(self._hour_range.store, part, _beyond(error)))
+                    continue
             mine |= told
             repeats += len(records) - len(fresh)
-            jobs.add(rows.jobs)
-            attempts.add(rows.attempts)
+        drafts.add(group)
         # Leases first: where a new hour has jobs, it is whole.
-        for key, seen, draft in zip(keys, before, (attempts, jobs), strict=True):
+        for key, seen, draft in zip(keys, before, (drafts.attempts, drafts.jobs), strict=True):
             self._tables.run(files.exchange(key, seen, draft.finish()))
         self._keys = {at: held for at, held in self._keys.items() if at + HOUR_MS > oldest_ms}
         self._keys[hour.at_ms] = mine
+        if not drafts.jobs.rows and (day := self._days.get(hour.at_ms // DAY_MS * DAY_MS)):
+            day[1].discard(hour.at_ms)  # it is in the table no more
         return Compacted(
             hours=1,
-            emptied=int(not jobs.rows),
+            emptied=int(not drafts.jobs.rows),
             parts=len(hour.parts) - len(aside),
-            jobs=jobs.rows,
-            attempts=attempts.rows,
+            jobs=drafts.jobs.rows,
+            attempts=drafts.attempts.rows,
             repeats=repeats,
+            clock_suspect=drafts.suspect,
             aside=tuple(aside),
         )
 
@@ -170,23 +205,31 @@ class _Task:
 
     def _earlier(self, since_ms: int, until_ms: int) -> list[set[str]]:
         """The keys of the records of a range of hours."""
-        wanted = range(since_ms, until_ms, HOUR_MS)
-        missing = [at for at in wanted if at not in self._keys]
-        if missing:
-            self._remember(missing[0], missing[-1] + HOUR_MS)
-        return [held for at in wanted if (held := self._keys.setdefault(at, set()))]
+        for at in range(since_ms, until_ms, HOUR_MS):
+            if at not in self._keys:
+                self._keys[at] = self._remembered(at)
+        return [held for at in range(since_ms, until_ms, HOUR_MS) if (held := self._keys[at])]
 
-    def _remember(self, since_ms: int, until_ms: int) -> None:
-        """Learn the keys of a range of hours from the archive; of those that it has purged, from the table."""
-        queue = self._hour_range.queue
-        for hour in self._store.run(archive.hours(queue, since_ms, until_ms)):
-            if hour.at_ms not in self._keys:
-                parts = self._read(hour.parts, [])
-                self._keys[hour.at_ms] = {transforms.key(each) for _, records in parts for each in records}
-        for at in self._tables.run(files.hours(JOBS.name, queue, since_ms, until_ms)) - self._keys.keys():
-            partition = archive.partition_of(queue, at)
-            held = self._tables.run(files.columns(JOBS.name, partition, ("job_id", "run"))).to_pydict()
-            self._keys[at] = {f"{job}{run}" for job, run in zip(held["job_id"], held["run"], strict=True)}
+    def _remembered(self, at_ms: int) -> set[str]:
+        """The keys of an hour from the archive; if that has purged it, from the table."""
+        day_ms = at_ms // DAY_MS * DAY_MS
+        if day_ms not in self._days:
+            self._days[day_ms] = self._listed(day_ms)
+        archived, in_table = self._days[day_ms]
+        if at_ms in archived:
+            parts = self._read(archived[at_ms], [])
+            return {transforms.key(each) for _, records in parts for each in records}
+        if at_ms not in in_table:
+            return set()
+        partition = archive.partition_of(self._hour_range.queue, at_ms)
+        held = self._tables.run(files.columns(JOBS.name, partition, ("job_id", "run"))).to_pydict()
+        return {f"{job}{run}" for job, run in zip(held["job_id"], held["run"], strict=True)}
+
+    def _listed(self, day_ms: int) -> tuple[dict[int, tuple[str, ...]], set[int]]:
+        """The parts of a day's hours, and the hours that the table has. One list of each serves all that look back."""
+        queue, window = self._hour_range.queue, (day_ms, day_ms + DAY_MS)
+        there = {each.at_ms: each.parts for each in self._store.run(archive.hours(queue, *window))}
+        return there, self._tables.run(files.hours(JOBS.name, queue, *window))
 
 
 def _decoded(store: BlockingDriver, parts: Sequence[str]) -> Iterator[tuple[str, list[ArchiveRecord], str]]:

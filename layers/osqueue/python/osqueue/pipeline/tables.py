@@ -17,12 +17,13 @@ import pyarrow as pa
 from msgspec import Struct
 
 from ..commit.effects import together
-from ..objects.archive import PARTS_AT_ONCE, bodies
+from ..objects.archive import bodies
 from . import files
 from .option_columns import KEPT
 from .places import store_at
 from .view_columns import ATTEMPT, JOB, MOMENT, TYPES, comment_of, list_of
 
+FILES_AT_ONCE = 32  # that are read
 TEXT, INT, LONG, REAL = pa.string(), pa.int32(), pa.int64(), pa.float64()
 FLAG, DAY = pa.bool_(), pa.date32()
 
@@ -110,6 +111,11 @@ JOBS = TableSpec(
             _LEASES,
             "the latest eight leases since it was enqueued or redriven, as archived: times are milliseconds since 1970",
         ),
+        (
+            "clock_suspect",
+            TEXT,
+            "which of enqueued_at, attempts, finished_at the store's clock does not allow; null: none, as it should be",
+        ),
         ("part", TEXT, "the archive part it was read from"),
     ),
     BY_HOUR,
@@ -129,6 +135,7 @@ ATTEMPTS = TableSpec(
         ("priority", INT, "of the job"),
         ("job_run", LONG, "the run of the job's record that tells of it"),
         ("final", FLAG, "the job ended with it"),
+        ("clock_suspect", TEXT, "as its job's record has it; metrics leave it out unless this is null"),
     ),
     BY_HOUR,
     ("job_id", "started_at", "ended_at", "run_ms"),
@@ -214,36 +221,45 @@ TABLES = (JOBS, ATTEMPTS, METRICS_HOURLY, METRICS_DAILY, METRICS_WORKERS, METRIC
 
 
 # ── Reading and writing ──────────────────────────────────────────────────────
-def read(root: str, table: TableSpec, queues: Sequence[str] = (), since: date | None = None) -> pa.Table:
-    """A table as it is; no rows where nobody has written it yet. Of some queues, or from a day on.
+def read(
+    root: str,
+    table: TableSpec,
+    queues: Sequence[str] = (),
+    since: date | None = None,
+    columns: Sequence[str] = (),
+) -> pa.Table:
+    """A table as it is; no rows where nobody has written it yet. Of some queues, or from a day on; of some columns.
 
     Columns that a file is too old to have are null. Raises Unavailable, or Damaged.
     """
-    schema = table.schema
-    found = [schema.empty_table()]
+    there = [field for field in table.arrow if not columns or field.name in columns]
+    found, rows = [pa.schema(there).empty_table()], [(0, {each.name: "" for each in table.partitions})]
     with files.at(store_at(root, "tables")) as held:
         partitions = held.run(files.partitions(table.name, queues, since))
-        for start in range(0, len(partitions), PARTS_AT_ONCE):
-            group = partitions[start : start + PARTS_AT_ONCE]
+        for start in range(0, len(partitions), FILES_AT_ONCE):
+            group = partitions[start : start + FILES_AT_ONCE]
             keys = [files.key_of(table.name, each) for each in group]
             for partition, key, body in zip(group, keys, held.run(bodies(keys)), strict=True):
                 if body is not None:
-                    found.append(_read(files.decoded(key, body), schema, partition))
-    return pa.concat_tables(found)
+                    found.append(
+                        _fitted(files.decoded(key, body, [each.name for each in there]), found[0].schema)
+                    )
+                    rows.append(
+                        (found[-1].num_rows, dict(each.split("=", 1) for each in partition.split("/")))
+                    )
+    told = pa.concat_tables(found)
+    for each in table.partitions:
+        folders = [pa.repeat(pa.scalar(folder[each.name]), count) for count, folder in rows]
+        told = told.append_column(each.name, pa.chunked_array(folders).cast(each.type))
+    return told.combine_chunks()
 
 
-def _read(rows: pa.Table, schema: pa.Schema, partition: str) -> pa.Table:
-    """The rows of a file, with the columns that its folders name."""
-    folders = dict(each.split("=", 1) for each in partition.split("/"))
-    count, there = rows.num_rows, {*rows.column_names}
-    columns = [
-        pa.repeat(pa.scalar(folders[field.name]).cast(field.type), count)
-        if field.name in folders
-        else rows[field.name]
-        if field.name in there
-        else pa.nulls(count, field.type)
-        for field in schema
-    ]
+def _fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows of a file with exactly these columns; what it is too old to have is null."""
+    if rows.schema.equals(schema):
+        return rows
+    names, count = {*rows.column_names}, rows.num_rows
+    columns = [rows[each.name] if each.name in names else pa.nulls(count, each.type) for each in schema]
     return pa.Table.from_arrays(columns, names=schema.names).cast(schema)
 
 

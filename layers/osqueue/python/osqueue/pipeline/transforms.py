@@ -5,21 +5,26 @@ record: a record's own are the last ones of which as many count as it says that 
 
 A record remembers eight leases. If it has eight of its own, and runs were granted before them that are no attempts of
 it, then it was redriven before or a lease was given back: nobody knows, so how long it took is not told.
+
+A moment that readers of tables cannot show, before 1970 or after the year 9999, is null: ``clock_suspect`` names it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
 
 from ..core.archive_record import ArchiveRecord, AttemptRecord
 from ..core.state import FAILED, RELEASED, STALLED
+from ..limits import AT_MS_MAX
 from ..model.fields import DescribedField
 from ..model.job_options import linked
+from . import clocks
 from .option_columns import KEPT
 from .tables import ATTEMPTS, JOBS
 from .view_columns import ATTEMPT
@@ -43,13 +48,17 @@ def key(record: ArchiveRecord) -> str:
     return f"{record.job_id}{record.run}"
 
 
-def rows(records: Sequence[ArchiveRecord], part: str) -> Rows:
-    """The records of an archive part of this name as rows."""
-    told = [(each, own(each)) for each in records]
+def rows(parts: Mapping[str, Sequence[ArchiveRecord]], hour_ms: int) -> Rows:
+    """The records of some parts by their names, all written in this hour, as rows.
+
+    Columns are made of all of them together: most of the time of a few rows would go into that.
+    """
+    told = [(each, own(each)) for records in parts.values() for each in records]
+    suspect = _suspect(told, hour_ms)
     leases = pa.StructArray.from_arrays(
         _leases([lease for _, mine in told for lease in mine]), fields=list(_LEASE)
     )
-    return Rows(_jobs(told, leases, part), _attempts(told, leases))
+    return Rows(_jobs(told, leases, suspect, parts), _attempts(told, leases, suspect))
 
 
 def own(record: ArchiveRecord) -> AttemptRecords:
@@ -65,6 +74,15 @@ def own(record: ArchiveRecord) -> AttemptRecords:
     return told
 
 
+def _suspect(told: Sequence[tuple[ArchiveRecord, AttemptRecords]], hour_ms: int) -> list[str | None]:
+    """What is wrong with the moments of each record."""
+    moments = [ms for record, _ in told for ms in (record.enqueued_ms, record.finished_ms)]
+    moments += [ms for _, mine in told for lease in mine for ms in (lease.started_ms, lease.ended_ms)]
+    if not moments or clocks.possible(min(moments), max(moments), hour_ms):
+        return [None] * len(told)
+    return [clocks.wrong_moments(record, mine, _is_timed(record, mine), hour_ms) for record, mine in told]
+
+
 def _leases(each: AttemptRecords) -> list[pa.Array]:
     found = []
     for field, column in zip(ATTEMPT, _LEASE, strict=True):
@@ -74,7 +92,10 @@ def _leases(each: AttemptRecords) -> list[pa.Array]:
 
 
 def _jobs(
-    told: Sequence[tuple[ArchiveRecord, AttemptRecords]], leases: pa.StructArray, part: str
+    told: Sequence[tuple[ArchiveRecord, AttemptRecords]],
+    leases: pa.StructArray,
+    suspect: Sequence[str | None],
+    parts: Mapping[str, Sequence[ArchiveRecord]],
 ) -> pa.Table:
     records = [record for record, _ in told]
     claimable = [max(each.enqueued_ms, each.scheduled_ms) for each in records]
@@ -87,7 +108,7 @@ def _jobs(
         "job_id": [each.job_id for each in records],
         "run": [each.run for each in records],
         "state": [each.state for each in records],
-        **{column.name: [column.value(each) for each in records] for column in KEPT},
+        **{column.name: column.values(records) for column in KEPT},
         "enqueued_at": _moments([each.enqueued_ms for each in records]),
         "claimable_at": _moments(claimable),
         "start_by": _moments([each.start_by_ms or None for each in records]),
@@ -110,7 +131,8 @@ def _jobs(
         "result_bytes": [each.result_bytes for each in records],
         "codec": [each.codec for each in records],
         "attempts": pa.ListArray.from_arrays(pa.array(ends, pa.int32()), leases),
-        "part": pa.repeat(part, len(records)),
+        "clock_suspect": suspect,
+        "part": [name for name, mine in parts.items() for _ in mine],
     }
     return _table(columns, _JOBS)
 
@@ -133,7 +155,11 @@ def _is_timed(record: ArchiveRecord, mine: AttemptRecords) -> bool:
     return mine[0].run <= 1 + max(forgotten, 0)
 
 
-def _attempts(told: Sequence[tuple[ArchiveRecord, AttemptRecords]], leases: pa.StructArray) -> pa.Table:
+def _attempts(
+    told: Sequence[tuple[ArchiveRecord, AttemptRecords]],
+    leases: pa.StructArray,
+    suspect: Sequence[str | None],
+) -> pa.Table:
     of = [record for record, mine in told for _ in mine]
     column = dict(zip((field.name for field in _LEASE), leases.flatten(), strict=True))
     columns: dict[str, Any] = {
@@ -144,6 +170,7 @@ def _attempts(told: Sequence[tuple[ArchiveRecord, AttemptRecords]], leases: pa.S
         "priority": [each.priority for each in of],
         "job_run": [each.run for each in of],
         "final": [lease is mine[-1] and _ended(record, lease) for record, mine in told for lease in mine],
+        "clock_suspect": [why for (_, mine), why in zip(told, suspect, strict=True) for _ in mine],
     }
     return _table(columns, _ATTEMPTS)
 
@@ -161,7 +188,9 @@ def _ended(record: ArchiveRecord, lease: AttemptRecord) -> bool:
 
 
 def _moments(ms: Any) -> pa.Array:
-    return pa.array(ms, pa.int64()).cast(_MILLISECONDS)
+    found = pa.array(ms, pa.int64())
+    shown = pc.and_(pc.greater_equal(found, 0), pc.less_equal(found, AT_MS_MAX))
+    return pc.if_else(shown, found, None).cast(_MILLISECONDS)
 
 
 def _table(columns: dict[str, Any], schema: pa.Schema) -> pa.Table:

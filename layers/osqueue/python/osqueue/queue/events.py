@@ -159,7 +159,7 @@ class QueueEvents:
         for observer in self._observers if events else ():
             self._protected(observer, events)
 
-    def _protected(self, function: Callable[..., None], *told: Any) -> None:
+    def _protected(self, function: Callable[..., object], *told: Any) -> None:
         try:
             function(*told)
         except Exception:  # the commit is done; nothing may make it look undone

@@ -23,7 +23,6 @@ from ..commit.driver import BlockingDriver
 from ..commit.effects import QueueFlow
 from ..contract.error_codes import STATUS, TooLarge, fault_of
 from ..contract.functions import BODY_BYTES_MAX
-from ..contract.operations import ROUTES
 from ..contract.route import Route, pattern
 from ..contract.schemas import Failure, Fault
 from ..errors import OsqueueError
@@ -78,9 +77,9 @@ Q = TypeVar("Q", bound=ServedQueue)
 class ApiBase(Generic[Q]):
     """What ``Api`` and ``AsyncApi`` share: everything but how a flow is run.
 
-    ``store`` is a store or its address, ``routes`` which requests it answers, ``sinks`` receive every transition
-    it commits, ``hearing`` every head that it reads or writes. ``waker`` invokes the consumers that it wakes; without
-    one the environment says what does.
+    ``store`` is a store or its address, ``routes`` which requests it answers (None: all), ``sinks`` receive every
+    transition it commits, ``hearing`` every head that it reads or writes. ``waker`` invokes the consumers that it
+    wakes; without one the environment says what does.
     """
 
     _queue_class: type[Q]
@@ -89,7 +88,7 @@ class ApiBase(Generic[Q]):
         self,
         store: Store | str,
         *,
-        routes: Iterable[Route] = ROUTES,
+        routes: Iterable[Route] | None = None,
         machine: Machine = MACHINE,
         sinks: Iterable[Sink] = (),
         hearing: HeadListener | None = None,
@@ -101,7 +100,7 @@ class ApiBase(Generic[Q]):
         self.sinks = tuple(sinks)
         self._hearing = hearing
         self._waker = waker
-        self.routes = tuple(routes)
+        self.routes = _every_route() if routes is None else tuple(routes)
         self._patterns = [(route, pattern(route)) for route in self.routes]
         self._queues: OrderedDict[str, Q] = OrderedDict()
         self._lock = forks.lock()
@@ -203,6 +202,12 @@ class _NoRoute(Exception):
         super().__init__(fault.message)
         self.fault = fault
         self.headers = headers or {}
+
+
+def _every_route() -> tuple[Route, ...]:
+    from ..contract.operations import ROUTES  # a function that has a few of them never loads what these name
+
+    return ROUTES
 
 
 def _operation(route: Route) -> Any:

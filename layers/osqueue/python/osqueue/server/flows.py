@@ -18,7 +18,7 @@ from ..commit.effects import Flow, QueueFlow, Sleep, Submit, submit_together, to
 from ..contract.content import content_of
 from ..contract.error_codes import JobIdTaken, TooLarge
 from ..contract.functions import PAYLOAD_BYTES_MAX
-from ..contract.operations import QUEUES
+from ..contract.route import QUEUES
 from ..contract.schemas import EncodedContent, NewJob
 from ..core.job_ops import ClaimJobs, JobSpec, LeaseRef, ReleaseJobs
 from ..core.ops import Code

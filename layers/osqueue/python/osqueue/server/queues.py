@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..commit.effects import HeadPlace
 from ..commit.writer import OnHead, ShardWriter
 from ..contract.content import PassThroughCodec
-from ..contract.operations import QUEUES
+from ..contract.route import QUEUES
 from ..queue.base import QueueBase
 from ..queue.blocking import Queue
 from ..stores.counting import CountingStore

@@ -27,6 +27,7 @@ _KINDS: dict[type, str] = {
     Delete: "delete",
     DeleteIfMatch: "delete",
 }
+_WRITES = (Put, PutIfAbsent, PutIfMatch)
 
 
 def kind_of(request: StoreRequest) -> str | None:
@@ -73,7 +74,7 @@ class CountingStore(WrappedStore):
             return
         with self._lock:
             self._counts[kind] += 1
-            if isinstance(request, Put | PutIfAbsent | PutIfMatch):
+            if isinstance(request, _WRITES):
                 self._written += len(request.body)
 
     def _heard(self, reply: StoreReply) -> StoreReply:

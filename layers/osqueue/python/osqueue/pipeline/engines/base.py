@@ -58,9 +58,17 @@ class Engine(Protocol):
         """The address of a folder of tables that this engine can use. Raises Rejected, naming the field."""
 
     def read(
-        self, root: str, table: TableSpec, queues: Sequence[str] = (), since: date | None = None
+        self,
+        root: str,
+        table: TableSpec,
+        queues: Sequence[str] = (),
+        since: date | None = None,
+        columns: Sequence[str] = (),
     ) -> Relation:
-        """A table as it is: no rows where nobody has written it yet. Of some queues, or from a day on."""
+        """A table as it is: no rows where nobody has written it yet. Of some queues, or from a day on.
+
+        ``columns`` are all that are asked for, beside those of its folders: the others may be left out.
+        """
 
     def ask(self, root: str, query: str) -> Answer:
         """The answer to a question over the tables, which are views of their names. Raises Rejected."""

@@ -54,9 +54,14 @@ class LocalEngine:
         return store_at(address, field)
 
     def read(
-        self, root: str, table: TableSpec, queues: Sequence[str] = (), since: date | None = None
+        self,
+        root: str,
+        table: TableSpec,
+        queues: Sequence[str] = (),
+        since: date | None = None,
+        columns: Sequence[str] = (),
     ) -> Relation:
-        return self.of(tables.read(root, table, queues, since))
+        return self.of(tables.read(root, table, queues, since, columns))
 
     def of(self, rows: pa.Table) -> Relation:
         name = self._name()

@@ -52,7 +52,12 @@ class SparkEngine:
         return place(address, field)
 
     def read(
-        self, root: str, table: TableSpec, queues: Sequence[str] = (), since: date | None = None
+        self,
+        root: str,
+        table: TableSpec,
+        queues: Sequence[str] = (),
+        since: date | None = None,
+        columns: Sequence[str] = (),  # Spark sees by itself which are asked for
     ) -> Relation:
         return self._named(read(self._spark, root, table, queues, since))
 

@@ -103,7 +103,8 @@ def _run(
     unread: Set[Unread],
     progress: Progress,
 ) -> Compacted:
-    rest = sorted(hour for each in todo for hour in each.hours)
+    # Queue by queue: a task has many hours that follow one another, however thin they are.
+    rest = [hour for each in todo for hour in each.hours]
     total, done, parts = Compacted(), 0, sum(len(each.parts) for each in rest)
     emptying = {mark for each in todo for mark in each.emptying()}
     marks: set[Mark] = set()

@@ -17,11 +17,10 @@ from ...commit.effects import together
 from ...errors import Rejected
 from ...model.validation import queue_name
 from .. import figures, files, tables
+from ..ended import EndedJobs, by_queue, ended
 from ..engines.base import Engine, Relation, rows
 from ..figures import DAY_MS, FigureWindow
 from ..tables import (
-    ATTEMPTS,
-    JOBS,
     METRICS_DAILY,
     METRICS_ERRORS,
     METRICS_HOURLY,
@@ -53,10 +52,13 @@ class MetricsResult(Struct, frozen=True):
     since: datetime | None = None  # the days it is about; None: there are no jobs
     until: datetime | None = None
     rows: dict[str, int] = {}  # of each table
+    clock_suspect: dict[str, int] = {}  # jobs that were left out, by queue: their moments cannot be
 
 
-def run(engine: Engine, config: Metrics, progress: Progress = silent) -> MetricsResult:
-    """Replace the metrics of a range of days."""
+def run(
+    engine: Engine, config: Metrics, progress: Progress = silent, read: EndedJobs | None = None
+) -> MetricsResult:
+    """Replace the metrics of a range of days, from the jobs that somebody has read for it, or those of the tables."""
     root = engine.place(config.tables, "tables")
     queues = tuple(map(queue_name, config.queues))
     if config.target_ms < 0:
@@ -64,20 +66,21 @@ def run(engine: Engine, config: Metrics, progress: Progress = silent) -> Metrics
     since, until = _day(config.since, "since"), _day(config.until, "until", up=True)
     if since is not None and until is not None and since >= until:
         raise Rejected("until: it is not after the day of since. Give a later moment.", field="until")
-    jobs, attempts = (_history(engine, root, table, since, queues) for table in (JOBS, ATTEMPTS))
+    # A job is archived in the hour of its end or a later one.
+    told = read or ended(engine, root, queues, None if since is None else _moment(since).date())
+    jobs, attempts, suspect = told.jobs, told.attempts, by_queue(engine, told.suspect)
     (ends,) = rows(engine, ends_of(engine, jobs))
     first = since if since is not None else _floor(ends["first"]) if ends["first"] is not None else until
     last = (
         until if until is not None else _floor(ends["last"]) + DAY_MS if ends["last"] is not None else since
     )
     if first is None or last is None or first >= last:
-        return MetricsResult()
+        return MetricsResult(clock_suspect=suspect)
     over = FigureWindow(first, last)
-    known = sorted(_queues_before(root, first, queues))
     counts = {}
     with (
         engine.kept(figures.events(engine, jobs, attempts)) as events,
-        engine.kept(figures.depths(engine, events, over, known)) as depths,
+        engine.kept(figures.depths(engine, events, over)) as depths,
     ):
         relations = {
             METRICS_HOURLY: figures.summed(engine, events, depths, over, config.target_ms),
@@ -90,7 +93,7 @@ def run(engine: Engine, config: Metrics, progress: Progress = silent) -> Metrics
             counts[table.name] = sum(written.values())
             _empty(root, table, queues, first, last, written.keys())
             progress(done, len(relations))
-    return MetricsResult(_moment(first), _moment(last), counts)
+    return MetricsResult(_moment(first), _moment(last), counts, suspect)
 
 
 def ends_of(engine: Engine, jobs: Relation) -> Relation:
@@ -98,13 +101,6 @@ def ends_of(engine: Engine, jobs: Relation) -> Relation:
     return engine.sql(
         f"SELECT unix_millis(min(enqueued_at)) AS first, unix_millis(max(finished_at)) AS last FROM {jobs}"
     )
-
-
-def _history(
-    engine: Engine, root: str, table: TableSpec, since: int | None, queues: Sequence[str]
-) -> Relation:
-    """What may tell of the days from ``since`` on: a job is archived in the hour of its end or a later one."""
-    return engine.read(root, table, queues, None if since is None else _moment(since).date())
 
 
 def _empty(
@@ -116,12 +112,6 @@ def _empty(
     gone = [each for each in there if each not in kept and each.rpartition("=")[2] < before]
     with files.at(root) as held:
         held.run(together([files.replace(files.key_of(table.name, each), None) for each in gone]))
-
-
-def _queues_before(root: str, first: int, queues: Sequence[str]) -> set[str]:
-    """Of which queues something was archived before a day, which ``_history`` leaves out."""
-    there = (each.split("/") for each in files.days(root, JOBS.name, queues))
-    return {queue.partition("=")[2] for queue, day in there if day < f"date={_moment(first).date()}"}
 
 
 def _day(at: datetime | None, field: str, up: bool = False) -> int | None:

@@ -16,6 +16,7 @@ from msgspec import Struct
 from ...errors import NotFound, Rejected, Unavailable
 from ...model.validation import queue_name
 from .. import files
+from ..ended import EndedJobs, by_queue
 from ..engines.base import Engine, rows
 from ..places import place
 from ..report.collect import collect
@@ -48,16 +49,19 @@ class ReviewResult(Struct, frozen=True):
     jobs: int  # that arrived in the period
     since: str
     until: str
+    clock_suspect: int = 0  # jobs that were left out: their moments cannot be
 
 
-def run(engine: Engine, config: Review) -> ReviewResult:
-    """Write the report and say where it is."""
+def run(engine: Engine, config: Review, read: EndedJobs | None = None) -> ReviewResult:
+    """Write the report and say where it is. ``read`` are the jobs, if somebody has read them."""
     root, out = engine.place(config.tables, "tables"), place(config.out, "out")
     if config.target_ms is not None and config.target_ms < 0:
         raise Rejected("target_ms: it is below zero. Give milliseconds, such as 60000.", field="target_ms")
     hour = _hour(config.since, "since")
     first = None if hour is None else datetime.fromtimestamp(hour / 1000, UTC).date()
-    told = history(engine, root, tuple(map(queue_name, config.queues)), first)
+    until = _hour(config.until, "until")
+    last = None if until is None else datetime.fromtimestamp(until / 1000, UTC).date()
+    told = history(engine, root, tuple(map(queue_name, config.queues)), first, last, read)
     begins_ms, ends_ms = _period(engine, told, config)
     report = collect(engine, told, begins_ms, ends_ms, config.target_ms, config.title)
     if not report.queues and report.unmeasured:
@@ -69,10 +73,11 @@ def run(engine: Engine, config: Review) -> ReviewResult:
     return ReviewResult(
         path=out.removeprefix("file://"),
         bytes=len(text),
-        queues=len(report.queues) + report.queues_other,
+        queues=len(report.queues) + len(report.others),
         jobs=report.totals.enqueued,
         since=_iso(report.begins_ms),
         until=_iso(report.ends_ms),
+        clock_suspect=sum(each.jobs for each in report.suspect),
     )
 
 
@@ -82,6 +87,12 @@ def _period(engine: Engine, told: ReportTables, config: Review) -> tuple[int, in
     if since is None or until is None:
         (ends,) = rows(engine, ends_of(engine, told.jobs))
         if ends["first"] is None:
+            suspect = sum(by_queue(engine, told.suspect).values())
+            if suspect:
+                raise NotFound(
+                    f"tables: {told.root} has no other jobs than {suspect:,} whose moments the store's clock does not "
+                    "allow. Look at them: SELECT job_id, clock_suspect FROM jobs."
+                )
             raise NotFound(
                 f"tables: {told.root} has no jobs. Compact an archive first: osqueue pipeline compact."
             )

@@ -10,15 +10,16 @@ archive and the latest days of the tables.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, date, datetime
 
 from msgspec import Struct
 
 from ...errors import NotFound, Rejected
+from ..ended import ended
 from ..engines.base import Engine
 from ..stretch import Compacted
 from . import command, compact, metrics, report
-from .command import Progress, moment, silent
+from .command import Progress, milliseconds, moment, silent
 
 
 class PipelineRun(Struct, frozen=True):
@@ -64,9 +65,11 @@ def run(
     archived = compact.Compaction(store, root, first, last, queues, catch_up=at is not None)
     compacted = compact.run(engine, archived, progress("archive parts"))
     measuring = metrics.Metrics(root, since, until, queues, config.target_ms)
-    measured = metrics.run(engine, measuring, progress("tables of metrics"))
+    read = ended(engine, engine.place(root, "tables"), queues, None if since is None else _day(since))
+    measured = metrics.run(engine, measuring, progress("tables of metrics"), read)
     try:
-        reported = report.run(engine, report.Review(root, config.out, since, until, queues, config.target_ms))
+        reviewing = report.Review(root, config.out, since, until, queues, config.target_ms)
+        reported = report.run(engine, reviewing, read)
     except NotFound as error:
         if compacted.parts:
             raise
@@ -75,6 +78,10 @@ def run(
             "runs: osqueue reap."
         ) from error
     return PipelineResult(compacted, measured, reported)
+
+
+def _day(at: datetime) -> date:
+    return datetime.fromtimestamp(milliseconds(at, "since") / 1000, UTC).date()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -35,6 +35,7 @@ from .model import (
     Error,
     QueueSection,
     ReviewPage,
+    SuspectJobs,
     Totals,
     WeekHour,
     WorkerLoad,
@@ -43,7 +44,8 @@ from .model import (
 )
 from .steps import loads_of, points_of
 
-QUEUES_MAX = 20  # with a section of their own
+QUEUES_MAX, QUEUES_MIN = 20, 3  # with a section of their own
+STEPS_MAX = 600  # of all sections: a page stays below a megabyte, and opens at once
 WORKERS_MAX = 12  # a queue's
 ERRORS_MAX = 10  # a queue's
 TARGET_MS = 60_000  # where neither the caller nor the metrics have one
@@ -71,8 +73,10 @@ def collect(
         period = replace(period, target_ms=_target(engine, told))
     everything, totals = _totals(engine, told, period)
     error, unmeasured = _first_error(engine, told), _unmeasured(engine, told, period)
-    names = sorted(totals, key=lambda name: (-totals[name].enqueued - totals[name].ended, name))
-    shown = names[:QUEUES_MAX]
+    suspect = _suspect(engine, told)
+    size = {name: own.enqueued + own.ended for name, own in totals.items()}
+    names = sorted(totals, key=lambda name: (-totals[name].trouble, -size[name], name))
+    shown = names[: sections_of(len(period.steps))]
     told = of_queues(engine, told, shown)
     points = points_of(engine, told, period)
     waits = _bins(engine, started(told, period), "wait_ms")
@@ -102,11 +106,17 @@ def collect(
         period.target_ms,
         everything,
         tuple(queues),
-        len(names) - len(shown),
+        tuple((name, totals[name]) for name in names[len(shown) :]),
         title,
         error,
         unmeasured,
+        suspect,
     )
+
+
+def sections_of(steps: int) -> int:
+    """How many queues have a section, where each has so many steps."""
+    return max(QUEUES_MIN, min(QUEUES_MAX, STEPS_MAX // steps))
 
 
 def _target(engine: Engine, told: ReportTables) -> int:
@@ -129,6 +139,14 @@ def _unmeasured(engine: Engine, told: ReportTables, period: Period) -> tuple[tup
         )
         SELECT queue, day_ms FROM counted GROUP BY queue, day_ms HAVING sum(more) <> 0 ORDER BY queue, day_ms""")
     return tuple((row["queue"], row["day_ms"]) for row in rows(engine, found))
+
+
+def _suspect(engine: Engine, told: ReportTables) -> tuple[SuspectJobs, ...]:
+    """What is left out, by queue, the most first."""
+    found = engine.sql(f"""
+        SELECT queue, count(*) AS jobs, min(job_id) AS job_id, min_by(clock_suspect, job_id) AS moments
+        FROM {told.suspect} GROUP BY queue ORDER BY jobs DESC, queue""")
+    return tuple(SuspectJobs(**row) for row in rows(engine, found))
 
 
 # ── Totals ───────────────────────────────────────────────────────────────────

@@ -30,7 +30,7 @@ def table(
 ) -> Markup:
     """A table whose first column names its rows. It scrolls by itself when the screen is narrower."""
     head = tag("tr", [tag("th", column, scope="col") for column in columns])
-    body = [tag("tr", tag("th", row[0], scope="row"), [tag("td", cell) for cell in row[1:]]) for row in rows]
+    body = [tag("tr", tag("th", row[0]), [tag("td", cell) for cell in row[1:]]) for row in rows]
     inner = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", body), class_=class_)
     return tag("div", inner, class_="scroll", tabindex="0", role="region", aria_label=caption)
 

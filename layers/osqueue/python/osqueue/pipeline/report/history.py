@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from ...core.state import COMPLETED
 from .. import tables
+from ..ended import EndedJobs, ended
 from ..engines.base import Engine, Relation
 from ..figures import RANKS
 from .model import HOUR_MS, Quantiles
@@ -25,6 +26,7 @@ class ReportTables(Struct, frozen=True):
     hours: Relation
     workers: Relation
     errors: Relation
+    suspect: Relation  # jobs that are left out: their moments cannot be
 
 
 class Period(Struct, frozen=True):
@@ -50,13 +52,25 @@ class Period(Struct, frozen=True):
         return range(self.begins_ms // self.step_ms * self.step_ms, self.ends_ms, self.step_ms)
 
 
-def history(engine: Engine, root: str, queues: Sequence[str] = (), since: date | None = None) -> ReportTables:
-    """The tables below a folder: of all queues or some, from the first day or a later one on."""
-    used = (
-        *(tables.JOBS, tables.ATTEMPTS),
-        *(tables.METRICS_HOURLY, tables.METRICS_WORKERS, tables.METRICS_ERRORS),
-    )
-    return ReportTables(root, *(engine.read(root, table, queues, since) for table in used))
+def history(
+    engine: Engine,
+    root: str,
+    queues: Sequence[str] = (),
+    since: date | None = None,
+    until: date | None = None,
+    read: EndedJobs | None = None,
+) -> ReportTables:
+    """The tables below a folder: of all queues or some, from the first day or a later one on.
+
+    Of suspect jobs those that were archived by the last day: when they really happened nobody knows. ``read`` are the
+    jobs, if somebody has read them.
+    """
+    told = read or ended(engine, root, queues, since)
+    used = (tables.METRICS_HOURLY, tables.METRICS_WORKERS, tables.METRICS_ERRORS)
+    hours, workers, errors = (engine.read(root, table, queues, since) for table in used)
+    archived = "" if until is None else f" WHERE date <= cast('{until}' AS date)"
+    suspect = engine.sql(f"SELECT * FROM {told.suspect}{archived}")
+    return ReportTables(root, told.jobs, told.attempts, hours, workers, errors, suspect)
 
 
 def since(engine: Engine, told: ReportTables, period: Period) -> ReportTables:
@@ -84,8 +98,12 @@ def _filtered(engine: Engine, told: ReportTables, history: str, metrics: str) ->
 
     return ReportTables(
         told.root,
-        *(those(relation, history) for relation in (told.jobs, told.attempts)),
-        *(those(relation, metrics) for relation in (told.hours, told.workers, told.errors)),
+        those(told.jobs, history),
+        those(told.attempts, history),
+        those(told.hours, metrics),
+        those(told.workers, metrics),
+        those(told.errors, metrics),
+        those(told.suspect, history),
     )
 
 

@@ -50,6 +50,11 @@ class Totals(Struct, frozen=True):
     whole: Quantiles | None = None  # of jobs that completed, from claimable to end; None: none did
 
     @property
+    def trouble(self) -> int:
+        """Jobs that started too late or failed."""
+        return self.started - self.in_time + self.failed
+
+    @property
     def ended(self) -> int:
         """Jobs that ended, however they did."""
         return self.completed + self.failed + self.cancelled
@@ -139,6 +144,15 @@ class QueueSection(Struct, frozen=True):
     week: tuple[WeekHour, ...] = ()
 
 
+class SuspectJobs(Struct, frozen=True):
+    """Jobs of a queue that are left out, because some of their moments cannot be."""
+
+    queue: str
+    jobs: int
+    job_id: str  # one of them
+    moments: str  # those of it that cannot be, as columns of the table
+
+
 class ReviewPage(Struct, frozen=True):
     """Everything on the page."""
 
@@ -147,11 +161,12 @@ class ReviewPage(Struct, frozen=True):
     step_ms: int
     target_ms: int  # how long a job may wait for its start
     totals: Totals = Totals()  # of all queues
-    queues: tuple[QueueSection, ...] = ()  # the busiest first
-    queues_other: int = 0  # how many have no section
+    queues: tuple[QueueSection, ...] = ()  # those with most late and failed jobs first
+    others: tuple[tuple[str, Totals], ...] = ()  # queues without a section
     title: str = TITLE
     error: Error | None = None  # the most frequent one, over all queues
     unmeasured: tuple[tuple[str, int], ...] = ()  # queues and days whose metrics are not those of their jobs
+    suspect: tuple[SuspectJobs, ...] = ()  # what is left out, by queue
 
 
 def step_for(span_ms: int) -> int:

@@ -12,7 +12,7 @@ from .markup import Child, Markup, joined, tag
 from .model import HOUR_MS, Point, Quantiles, QueueSection, ReviewPage, Totals, filled, share, steps_of
 from .style import SCRIPT, STYLE
 
-UNMEASURED_MAX = 5  # queues that are named where metrics are missing
+NAMED_MAX = 5  # queues that are named where metrics are missing, or jobs are left out
 HEADLINE_GOOD = 0.99  # of jobs in time: what the first sentence calls kept
 
 
@@ -44,6 +44,7 @@ def page(report: ReviewPage) -> str:
             tag("h1", report.title),
             answer(report, points),
             unmeasured(report),
+            suspect(report),
             tiles(report.totals, report),
         ),
         tag(
@@ -55,10 +56,11 @@ def page(report: ReviewPage) -> str:
             ],
             tag(
                 "p",
-                f"{words.whole(report.queues_other)} smaller queues are counted above only.",
+                f"{words.count(len(report.others), 'queue')} with less trouble: in the table of all queues alone. "
+                "A page of some queues has a section for each: --queue NAME.",
                 class_="nothing",
             )
-            if report.queues_other
+            if report.others
             else None,
         ),
         tag("footer", tag("p", _method(report))),
@@ -139,7 +141,7 @@ def unmeasured(report: ReviewPage) -> Markup | None:
         days.setdefault(queue, []).append(at_ms)
     named = [
         joined(", " if at else "", tag("bdi", queue), f" ({words.days(days[queue])})")
-        for at, queue in enumerate(list(days)[:UNMEASURED_MAX])
+        for at, queue in enumerate(list(days)[:NAMED_MAX])
     ]
     more = len(days) - len(named)
     return tag(
@@ -149,6 +151,31 @@ def unmeasured(report: ReviewPage) -> Markup | None:
         f" and {words.count(more, 'more queue')}" if more else "",
         ". Counts, depths, errors and workers are not those of these days' jobs. Run osqueue pipeline metrics over "
         "them, and then this report again.",
+        class_="remark",
+    )
+
+
+def suspect(report: ReviewPage) -> Markup | None:
+    """What is left out, because a clock was wrong that it was written by."""
+    if not report.suspect:
+        return None
+    named = [
+        joined(
+            "; " if at else "",
+            tag("bdi", each.queue),
+            f" ({words.whole(each.jobs)}, such as {each.job_id}: {each.moments})",
+        )
+        for at, each in enumerate(report.suspect[:NAMED_MAX])
+    ]
+    more = len(report.suspect) - len(named)
+    jobs = words.count(sum(each.jobs for each in report.suspect), "job")
+    return tag(
+        "p",
+        tag("b", f"{jobs} with a wrong clock left out: ", class_="bad"),
+        *named,
+        f" and {words.count(more, 'more queue')}" if more else "",
+        ". The store's clock does not allow some of their moments. The table jobs has them: WHERE clock_suspect IS "
+        "NOT NULL.",
         class_="remark",
     )
 
@@ -204,29 +231,35 @@ def _middle(quantiles: Quantiles | None) -> tuple[str, str]:
 
 
 def overview(report: ReviewPage, points: Sequence[Sequence[Point]]) -> Markup:
-    """All queues in one table, each with its depth over the period."""
+    """All queues in one table: those with most late and failed jobs first, with their depth over the period."""
     rows = []
     for index, (queue, each) in enumerate(zip(report.queues, points, strict=True)):
-        totals = queue.totals
         depths = [point.depth for point in each]
         rows.append(
             (
                 tag("a", tag("bdi", queue.name), href=f"#q{index}"),
-                words.whole(totals.enqueued),
-                words.whole(totals.completed),
-                words.whole(totals.failed),
-                words.percent(share(totals.in_time, totals.started)),
-                words.span(totals.wait.p95_ms if totals.wait else None),
+                *_in_short(queue.totals),
                 timeline.spark(depths, "depth", f"o{index}", f"Depth of {queue.name}"),
                 words.whole(max(depths, default=0)),
             )
         )
+    rows += [(tag("bdi", name), *_in_short(totals), words.DASH, words.DASH) for name, totals in report.others]
     columns = ("queue", "arrived", "completed", "failed", "in time", "p95 wait", "depth", "deepest")
     return tag(
         "section",
         tag("h2", "All queues"),
         table(columns, rows, "All queues", class_="data queues"),
         id="queues",
+    )
+
+
+def _in_short(totals: Totals) -> tuple[str, ...]:
+    return (
+        words.whole(totals.enqueued),
+        words.whole(totals.completed),
+        words.whole(totals.failed),
+        words.percent(share(totals.in_time, totals.started)),
+        words.span(totals.wait.p95_ms if totals.wait else None),
     )
 
 

@@ -258,8 +258,8 @@ def _lane(worker: WorkerSection, report: ReviewPage, high: float, name: str) -> 
         f"in use {words.percent(worker.used)}, {words.short(_held(worker, report))} at once; "
         f"{words.count(worker.attempts, 'attempt')}, {words.percent(share(worker.failed, worker.attempts))} failed"
     )
-    shapes = (svg.steps_area(frame, heights, "load-area"), svg.steps_line(frame, heights, "load-line"))
-    drawing = svg.picture(frame, name, f"Load of {worker.name}", facts, svg.stretched(frame, *shapes))
+    area = svg.steps_area(frame, heights, "load-area")
+    drawing = svg.picture(frame, name, f"Load of {worker.name}", facts, svg.stretched(frame, area))
     return tag("li", tag("bdi", worker.name, class_="who"), tag("span", facts, class_="facts"), drawing)
 
 

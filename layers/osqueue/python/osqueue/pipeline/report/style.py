@@ -86,7 +86,7 @@ path { fill: none; stroke-linejoin: round; stroke-linecap: round; }
 .bar { fill: var(--bar); } .late-bar { fill: var(--late); }
 .bar, .late-bar { stroke: var(--paper); stroke-width: 1; }
 .bar:hover, .late-bar:hover, .cell:hover { fill-opacity: .75; }
-.hit { fill: transparent; } .hit:hover { fill: var(--ink); fill-opacity: .1; }
+.hits rect { fill: transparent; width: 1px; height: 1px; } .hits rect:hover { fill: var(--ink); fill-opacity: .1; }
 .cell { stroke: var(--paper); stroke-width: 2; }
 .heat-none { fill: none; stroke: none; }
 .heat-0 { fill: var(--h0); background: var(--h0); } .heat-1 { fill: var(--h1); background: var(--h1); }
@@ -137,6 +137,8 @@ footer { margin-top: 3.5rem; border-top: 1px solid var(--rule); padding-top: .75
   .tiles dd b { font-size: 1.3rem; }
   .pair, .errors { grid-template-columns: minmax(0, 1fr); }
   .odd { display: none; }
+  figcaption + .scroll th, .queues th { white-space: normal; } td, thead th { overflow-wrap: normal; }
+  .queues :is(th, td):nth-last-child(-n + 2) { display: none; } .queues :is(th, td) { padding-right: .4rem; }
   th, td { padding-right: .55rem; font-size: .8rem; } tbody th { max-width: 8.5rem; }
   .readout { float: none; max-width: none; min-height: 1.2rem; }
   .lanes li { grid-template-columns: minmax(0, 1fr); } .lanes .facts, .lanes .plot { grid-row: auto; grid-column: 1; }

@@ -253,7 +253,15 @@ def _staircase(frame: Frame, parts: Sequence[float], backwards: bool = False) ->
             corners += [(index * width, y), ((index + 1) * width, y)]
     if backwards:
         corners.reverse()
-    return "M" + "L".join(f"{number(x)},{number(y)}" for x, y in corners)
+    (x, y), *rest = corners
+    path = [f"M{number(x)},{number(y)}"]
+    for right, down in rest:  # level or upright: a line has one number
+        if right != x:
+            path.append(f"H{number(round(right, 1))}")
+        if down != y:
+            path.append(f"V{number(round(down, 1))}")
+        x, y = right, down
+    return "".join(path)
 
 
 def trace(frame: Frame, parts: Sequence[float | None], class_: str) -> Markup:
@@ -277,20 +285,19 @@ def trace(frame: Frame, parts: Sequence[float | None], class_: str) -> Markup:
 
 
 def hits(frame: Frame, texts: Sequence[str | None]) -> Markup:
-    """An invisible column for each step that tells its numbers when it is pointed at; None: nothing to tell."""
-    width = 1 / max(1, len(texts))
-    return joined(
-        tag(
-            "rect",
-            tag("title", text),
-            x=across(index * width),
-            width=across(width),
-            y=0,
-            height=frame.floor,
-            class_="hit",
-        )
-        for index, text in enumerate(texts)
-        if text is not None
+    """An invisible column for each step that tells its numbers when it is pointed at; None: nothing to tell.
+
+    One unit across is a step here, and one down is all: the style says so, and a page has thousands of them.
+    """
+    return tag(
+        "svg",
+        [tag("rect", tag("title", text), x=index) for index, text in enumerate(texts) if text is not None],
+        width="100%",
+        height=frame.floor,
+        viewBox=f"0 0 {max(1, len(texts))} 1",
+        preserveAspectRatio="none",
+        class_="hits",
+        aria_hidden="true",
     )
 
 

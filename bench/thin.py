@@ -1,0 +1,141 @@
+"""The pipeline over long, thin histories: one run of everything, and what a part and an hour of a queue cost.
+
+The shape is that of a real log: 188,041 jobs of 27 queues over 11 days, in 3,551 hours of queues and 11,161 parts, one
+job in seven with a second attempt. The slopes are from runs over as many jobs in fewer parts, and in fewer hours.
+Seconds are those of the processor, in one process. Files are not flushed (``fsync=off``): what is measured is ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from time import process_time
+from typing import Any
+
+from bench.row import BenchOptions, Figure, exactly
+
+JOBS, QUEUES, DAYS, HOURS, PARTS = 188_041, 27, 11, 3_551, 11_161
+ROOT = Path(__file__).resolve().parents[1]
+MIDNIGHT_MS = 1_767_571_200_000  # 2026-01-05, UTC
+HOUR_MS = 3_600_000
+SECONDS_MAX = 3600.0
+
+
+def run(options: BenchOptions) -> Iterator[Figure]:
+    """Each shape in a process of its own."""
+    jobs, hours, parts = (max(64, int(each * options.scale)) for each in (JOBS, HOURS, PARTS))
+    whole = _measured(jobs, hours, parts)
+    yield exactly(f"{jobs:,} jobs in {parts:,} parts: in the table", whole["jobs"], jobs, "jobs")
+    for name in ("compact", "metrics", "report", "all"):
+        yield Figure(f"{name}, seconds", whole[name], "s")
+    fewer = _measured(jobs, hours, max(hours, parts // 3))
+    slope = (whole["all"] - fewer["all"]) / max(1, parts - max(hours, parts // 3))
+    yield Figure("one part more, at equal data", slope * 1000, "ms")
+    denser = _measured(jobs, max(1, hours // 10), parts)
+    slope = (whole["all"] - denser["all"]) / (hours - max(1, hours // 10))
+    yield Figure("one hour of a queue more, at equal data", slope * 1000, "ms")
+
+
+def _measured(jobs: int, hours: int, parts: int) -> dict[str, Any]:
+    with TemporaryDirectory(prefix="osqueue-bench-") as folder:
+        command = [sys.executable, "-m", "bench.thin", folder, str(jobs), str(hours), str(parts)]
+        done = subprocess.run(
+            command, cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True, timeout=SECONDS_MAX
+        )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def fill(store: Path, jobs: int, hours: int, parts: int, queues: int = QUEUES, days: int = DAYS) -> None:
+    """Write an archive: hours of queues drawn from all that there are, parts and jobs spread over them."""
+    from osqueue.core.archive_record import encode_part
+
+    rng = Random(7)
+    there = [(queue, hour) for queue in range(queues) for hour in range(24 * days)]
+    drawn = rng.sample(there, min(hours, len(there)))
+    made = number = 0
+    for at, (queue, hour) in enumerate(drawn):
+        mine = parts * (at + 1) // len(drawn) - number
+        for each in range(mine):
+            count = jobs * (number + 1) // parts - made
+            began = MIDNIGHT_MS + hour * HOUR_MS
+            records = [_record(rng, began + each * HOUR_MS // (mine + 1)) for _ in range(count)]
+            name = f"00-{number:012x}-{rng.getrandbits(48):012x}.jsonl.gz"
+            folder = (
+                store / f"archive/queue=q{queue:02d}/date=2026-01-{5 + hour // 24:02d}/hour={hour % 24:02d}"
+            )
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(encode_part(records))
+            made, number = made + count, number + 1
+
+
+def _record(rng: Random, at_ms: int) -> Any:
+    from osqueue.core.archive_record import RECORD_FORMAT, ArchiveRecord, AttemptRecord
+
+    enqueued = at_ms - rng.randrange(300_000)
+    start = enqueued + rng.randrange(20_000)
+    end = start + rng.randrange(40_000)
+    worker = f"worker-{rng.randrange(12)}"
+    leases = [AttemptRecord(1, worker, start, end, "completed")]
+    if rng.randrange(7) == 0:
+        error = f"connection to 10.0.0.{rng.randrange(256)} refused"
+        leases = [AttemptRecord(1, worker, start, end, "failed", error, "ConnectionError")]
+        leases.append(AttemptRecord(2, worker, end + 1000, end := end + 3000, "completed"))
+    key = f"{enqueued:012x}7{rng.getrandbits(76):019x}"
+    job_id = "-".join((key[:8], key[8:12], key[12:16], key[16:20], key[20:]))
+    used = len(leases)
+    return ArchiveRecord(
+        *(RECORD_FORMAT, job_id, used, "completed", enqueued, end, used, rng.randrange(900)),
+        kind="mail",
+        attempts=tuple(leases),
+    )
+
+
+def measure(folder: Path, engine_name: str = "local") -> dict[str, Any]:
+    """The seconds of each step of one run over the archive of a folder."""
+    from osqueue.pipeline.ended import ended
+    from osqueue.pipeline.engines import choice
+    from osqueue.pipeline.jobs import compact, metrics, report
+
+    store, tables = str(folder / "store"), f"file://{folder}/tables?fsync=off"
+    took: dict[str, Any] = {}
+
+    @contextlib.contextmanager
+    def timed(name: str) -> Iterator[None]:
+        began = process_time()
+        yield
+        took[name] = process_time() - began
+
+    with choice.engine(engine_name) as engine, timed("all"):
+        with timed("compact"):
+            took["jobs"] = compact.run(engine, compact.Compaction(store, tables)).jobs
+        with timed("metrics"):
+            read = ended(engine, engine.place(tables, "tables"))
+            metrics.run(engine, metrics.Metrics(tables), read=read)
+        with timed("report"):
+            report.run(engine, report.Review(tables, str(folder / "report.html")), read)
+    return took
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The process that is measured.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument(
+        "shape", type=int, nargs="*", help="jobs, hours, parts, queues, days; none: filled already"
+    )
+    parser.add_argument("--engine", default="local")
+    given = parser.parse_args()
+    if given.shape:
+        fill(given.folder / "store", *given.shape)
+    print(json.dumps(measure(given.folder, given.engine)))
+
+
+if __name__ == "__main__":
+    main()
