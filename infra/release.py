@@ -33,6 +33,7 @@ IMPORTS: dict[str, str] = {
     "s3": "osqueue, obstore.store",
     "boto3": "osqueue.stores.s3_boto, boto3",
     "http": "osqueue.client.transports.http, osqueue.client.transports.aws_lambda, boto3, urllib3",
+    "valkey": "osqueue.stores.valkey, valkey",
     "cli": "osqueue.cli.app",
     "functions": "osqueue.aws_lambda.handlers, obstore.store, aws_lambda_powertools",
     "dev": "osqueue.cli.app, osqueue.devstack, osqueue.aws_lambda.handlers, awslambdaric, urllib3",
@@ -43,7 +44,7 @@ IMPORTS: dict[str, str] = {
     "pipeline": "osqueue.cli.app, osqueue.pipeline.engines.local, osqueue.spark, osqueue.pipeline.engines.spark",
     "emr": "boto3, obstore.store, pyarrow",
     "all": "osqueue.cli.app, osqueue.devstack, osqueue.asgi.server, osqueue.stores.s3_boto,"
-    " osqueue.aws_lambda.handlers, awslambdaric",
+    " osqueue.stores.valkey, valkey, osqueue.aws_lambda.handlers, awslambdaric",
 }
 
 LIFE = """

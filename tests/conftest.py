@@ -11,13 +11,18 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import pytest
+from hypothesis import settings
 
 from tests.support import api_server as server
-from tests.support import s3_server
+from tests.support import s3_server, valkey_server
 from tests.support.machines import VirtualMachine
 from tests.support.shard import Shard
 
 _buckets = itertools.count(1)
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("osqueue", deadline=None)
+settings.load_profile("osqueue")
 
 
 def pytest_collection_finish() -> None:
@@ -77,6 +82,15 @@ def s3_bucket(s3_endpoint: str) -> str:
     name = f"test-bucket-{os.getpid()}-{next(_buckets)}"
     s3_server.create_bucket(s3_endpoint, name)
     return name
+
+
+@pytest.fixture(scope="session")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[valkey_server.ValkeyServer]:
+    """A Valkey or Redis server for the session, where the system has one."""
+    if valkey_server.BINARY is None:
+        pytest.skip(valkey_server.HOW_TO_INSTALL)
+    with valkey_server.valkey_server(tmp_path_factory.mktemp("valkey")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -32,7 +32,7 @@ from osqueue.stores.file import FileStore
 from osqueue.stores.wrapped import WrappedStore
 from tests.support import store_kinds
 
-STORES = ("memory", "file", "s3")
+STORES = ("memory", "file", "s3", "valkey")
 REMOTE = (
     "serve",
     "lambda",
@@ -151,6 +151,9 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         url: str = request.getfixturevalue("api_url")
         request.getfixturevalue("aws_environment")
         return f"lambda://{request.getfixturevalue('api_server').PREFIX}?endpoint={url}"
+    if request.param == "valkey":
+        own: str = request.getfixturevalue("valkey").address()
+        return own
     if request.param == "s3":
         bucket = request.getfixturevalue("s3_bucket")
         return f"s3://{bucket}/some/prefix?endpoint={request.getfixturevalue('s3_endpoint')}"
@@ -246,6 +249,8 @@ def opening(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Callable[..
             str(tmp_path / "store"),
             "nofsync" not in kind,
         )
+    if kind.startswith("valkey"):
+        return store_kinds.open_valkey, (request.getfixturevalue("valkey").address(),)
     endpoint, bucket = request.getfixturevalue("s3_endpoint"), request.getfixturevalue("s3_bucket")
     prefix = "some/prefix" if kind.endswith("prefix") else ""
     if hot:

@@ -207,7 +207,7 @@ def test_expired_is_told_from_not_found_until_nobody_remembers_the_job(q: Any, c
         q.result(UNKNOWN)
     with pytest.raises(NotFound):
         q.result("no such id")
-    clock.shift_ms += 10_000
+    clock.shift_ms += 11_000  # of a store on another machine, the time is known within bounds
     for _ in range(2):
         assert [_read(q, name) for name in (job, "a")] == [Expired, Expired]
         assert [q.status(name) for name in (job, "a", UNKNOWN)] == [None, None, None]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.kills import KILLS_MIN, soak
+from tests.support.valkey_server import ValkeyServer
 
 SECONDS = 5.0
 
@@ -18,6 +19,10 @@ def test_on_a_folder_nothing_is_lost_when_servers_are_killed(tmp_path: Path) -> 
 
 def test_on_s3_nothing_is_lost_when_servers_are_killed(s3_endpoint: str, s3_bucket: str) -> None:
     _survived(f"s3://{s3_bucket}/kills?endpoint={s3_endpoint}&region=us-east-1", seed=2)
+
+
+def test_on_valkey_nothing_is_lost_when_servers_are_killed(valkey: ValkeyServer) -> None:
+    _survived(valkey.address(), seed=3)
 
 
 def _survived(address: str, seed: int) -> None:

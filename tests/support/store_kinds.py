@@ -42,6 +42,12 @@ def open_s3(bucket: str, prefix: str, endpoint: str) -> Store:
     return S3Store(bucket, prefix, endpoint=endpoint)
 
 
+def open_valkey(address: str) -> Store:
+    from osqueue.stores.address import open_store
+
+    return open_store(address).inner
+
+
 class Hot(Store):
     """Says of every object that it will be replaced again and again."""
 
@@ -82,6 +88,7 @@ def open_hot_s3(bucket: str, prefix: str, endpoint: str) -> Store:
 STORES = (
     *("memory", "file", "file-nofsync", "s3", "s3-prefix", "s3-boto-prefix"),
     *("memory-hot", "file-hot", "file-nofsync-hot", "s3-hot"),
+    "valkey",
 )
 
 

@@ -115,6 +115,15 @@ def test_requests_are_counted_by_kind() -> None:
         ("s3://jobs?regoin=eu-west-1", "regoin", "endpoint, region"),
         ("s3://jobs?etag=weak", "etag", "quoted or bare"),
         ("s3://jobs?endpoint=127.0.0.1:9000", "endpoint", "http://"),
+        ("valkey://", "address", "names one server"),
+        ("redis://one,two", "address", "names one server"),
+        ("valkey://host:0", "address", "from 1 to 65535"),
+        ("valkey://host:99999", "address", "from 1 to 65535"),
+        ("valkey://host/65536", "address", "is the database"),
+        ("valkey://host/0/a:b", "address", "write a slash"),
+        ("valkey://host?replicas=some", "replicas", "from 0 to 16"),
+        ("valkey://host?replicas=17", "replicas", "from 0 to 16"),
+        ("valkey://host?db=1", "db", "replicas"),
         ("memory://?latency_ms=slow", "latency_ms", "number"),
         ("memory://?latency_ms=-1", "latency_ms", "0"),
         ("memory://?latency_ms=60001", "latency_ms", "60000"),
@@ -141,7 +150,7 @@ def test_options_at_their_limits_are_taken(address: str) -> None:
 
 @pytest.mark.parametrize(
     "address",
-    ["gs://jobs", "redis://host:6379/0", "https://abc.example.com", "lambda://osqueue-dev", "AZ://x"],
+    ["gs://jobs", "azure://jobs", "https://abc.example.com", "lambda://osqueue-dev", "AZ://x"],
 )
 def test_a_store_of_a_later_release_is_not_supported(address: str) -> None:
     with pytest.raises(NotSupported, match="s3://bucket/prefix"):
@@ -161,7 +170,9 @@ def test_s3_express_is_not_supported_and_says_why() -> None:
         "s3://jobs?endpoint=hunter2",
         "s3://jobs?secret_access_key=hunter2",
         "s3+AKIAEXAMPLE://hunter2@jobs",
-        "redis://:hunter2@host",
+        "redis://:hunter2@",
+        "valkey://AKIAEXAMPLE:hunter2@host:port",
+        "valkey://host:6379/0/hunter2:AKIAEXAMPLE",
         "AKIAEXAMPLE:hunter2@jobs",
         "memory://?seed=hunter2",
     ],

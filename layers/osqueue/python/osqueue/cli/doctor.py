@@ -17,7 +17,7 @@ from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Tim
 from ..maintenance import doctor as checks
 from ..maintenance import orphan_ids
 from ..maintenance.head_restore import Restorer, RestoreReport, hourly_backups, live_count
-from ..maintenance.store_probes import OK, TROUBLE, WARNING, Finding, StoreProbes, measure, worst
+from ..maintenance.store_probes import OK, TROUBLE, WARNING, Finding, StoreProbes, measure, of_settings, worst
 from ..model import validation
 from ..model.fields import moment
 from ..objects.layout import registered
@@ -156,6 +156,7 @@ def _examine(output: Output, runner: TimedDriver, queue: str | None, deep: bool)
     probe = StoreProbes(runner.machine, runner.store.clock_ms())
     tell(runner.run(probe.run()))
     tell([probe.clock()])
+    tell([of_settings(each) for each in runner.store.remarks()])
     now_ms = runner.machine.now_ms() - (probe.apart_ms or 0)
     try:
         if queue is not None:

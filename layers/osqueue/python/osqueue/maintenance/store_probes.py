@@ -29,6 +29,7 @@ from ..stores.base import (
     PutIfAbsent,
     PutIfMatch,
     Refused,
+    Remark,
     StoreReply,
     Unchanged,
     Written,
@@ -247,6 +248,12 @@ class StoreProbes:
 
     def _trouble(self, check: str, found: str, remedy: str) -> None:
         self.findings.append(Finding(TROUBLE, f"store: {check}", found, remedy))
+
+
+def of_settings(remark: Remark) -> Finding:
+    """What a store says of the way it is set up."""
+    level = TROUBLE if remark.grave else WARNING if remark.remedy else OK
+    return Finding(level, f"store: {remark.check}", remark.found, remark.remedy)
 
 
 def worst(findings: Sequence[Finding]) -> str:

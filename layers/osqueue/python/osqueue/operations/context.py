@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ..clock import Machine
 from ..commit.effects import HeadPlace, QueueFlow, Submit
@@ -13,7 +14,7 @@ from ..core.state import State
 from ..model.codecs import Codec
 from ..objects.layout import register, unavailable
 from ..objects.staging import StagingArea
-from ..stores.base import LookPace, Refused, Store, Written
+from ..stores.base import Listen, LookPace, Refused, Store, Written
 
 
 class Writers(dict[HeadPlace, ShardWriter]):
@@ -38,6 +39,7 @@ class FlowContext:
         writers: Writers,
         place: object = None,
         look_pace: LookPace = Store.look_pace,
+        listen: Listen | None = None,
     ) -> None:
         self.queue = queue
         self.codec = codec
@@ -45,6 +47,9 @@ class FlowContext:
         self.writers = writers
         self.place = place  # distinguishes the store from others of this process
         self.look_pace = look_pace  # how often to look at a head
+        self.listen = listen  # where the store can tell of a new one
+        # The boards that it tells, and in which process.
+        self._hearing: WeakKeyDictionary[object, int] = WeakKeyDictionary()
         self._dealt = 0  # how many times a shard was picked for new jobs
         self.closing = False  # does the process end? Then whoever waits is answered as if the time were over
         self._registered: int | None = None  # the epoch of the first head that the queue was registered for

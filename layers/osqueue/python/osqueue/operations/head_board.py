@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from weakref import WeakMethod
 
 from msgspec import Struct
 
@@ -19,7 +20,7 @@ from ..core.claim_search import has_claimable, opens_ms
 from ..core.state import State
 from ..core.timers import next_due_ms
 from ..errors import OsqueueError
-from ..stores.base import LookPace
+from ..stores.base import LookPace, Told
 
 Wake = Callable[[], object]
 
@@ -179,6 +180,20 @@ class Timer(Struct):
     tried: float  # monotonic seconds of the claim that it led to
 
 
+def hint_of(board: HeadBoard) -> Told:
+    """What a store calls with a new version of a board's head, as long as the board is there."""
+    reference = WeakMethod(board.hint)
+
+    def told(version: str) -> bool:
+        hint = reference()
+        if hint is None:
+            return False
+        hint(version)
+        return True
+
+    return told
+
+
 class HeadBoard:
     """Those of this process who wait at the head of one shard, and the newest head they have seen."""
 
@@ -267,6 +282,15 @@ class HeadBoard:
         if now - self.active < ACTIVE_SECONDS:
             return pace.quick
         return max(pace.quick, min(self.pause, pace.slow))
+
+    def hint(self, version: str) -> None:
+        """The store says that the head was replaced: look as soon as a quick pause after the last look is over."""
+        with self._lock:
+            looker = self._looker
+            if looker is None or version == self.version:
+                return
+            self.next_look = min(self.next_look, self.looked + looker.pace.quick)
+        looker.tell()
 
     # ── Heads ────────────────────────────────────────────────────────────────
     def see(self, state: State, version: str) -> None:

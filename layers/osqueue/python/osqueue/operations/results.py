@@ -299,7 +299,7 @@ class ResultFlows(WaitFlows):
         """
         now = self.machine.monotonic()
         until = now + timeout
-        board = self.board(shard_of(key))
+        board = self.hearing_board(shard_of(key))
         with board.joined(key, self.pace(), now, until + SEARCH_SECONDS_MAX) as waiter:
             while True:
                 waiter.news = False

@@ -22,6 +22,7 @@ from .head_board import (
     Pace,
     SeenHead,
     WorkWaiter,
+    hint_of,
     pace_of,
 )
 from .waiters import CompletionBoard, board_of
@@ -35,6 +36,15 @@ class WaitFlows(FlowContext):
     def board(self, shard: int) -> CompletionBoard:
         """Where those of this process meet who wait at the head of a shard."""
         return board_of(self.place, root_of(self.queue, shard))
+
+    def hearing_board(self, shard: int) -> CompletionBoard:
+        """The same for one who is about to wait: where the store can tell, it tells of new heads from now on."""
+        board = self.board(shard)
+        process = self.machine.process()  # a fork's child listens anew
+        if self.listen is not None and self._hearing.get(board) != process:
+            self._hearing[board] = process
+            self.listen(board.root + HEAD, hint_of(board))
+        return board
 
     def pace(self, poll: float = POLL_SECONDS) -> Pace:
         """How often to look, at a store of this kind."""
@@ -102,7 +112,7 @@ class WaitFlows(FlowContext):
         with ExitStack() as stack:
             boards: dict[int, CompletionBoard] = {}
             for shard in range(len(heads or ()) or self.shards_seen() or 1):
-                board = boards[shard] = self.board(shard)
+                board = boards[shard] = self.hearing_board(shard)
                 stack.enter_context(board.present(waiter, self.machine.monotonic()))
                 head = self.writers[shard].head if heads is None else heads[shard]
                 if head is not None and head.version is not None:

@@ -179,7 +179,7 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
         """What everybody but an operator does, as flows: over a store, or over an API."""
         if isinstance(place, CountingStore):
             return EmbeddedFlows(
-                self.name, self.codec, self.machine, self._writers, place.place, place.look_pace
+                self.name, self.codec, self.machine, self._writers, place.place, place.look_pace, place.listen
             )
         from ..client.flows import RemoteFlows
 

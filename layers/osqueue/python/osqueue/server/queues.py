@@ -36,7 +36,7 @@ class ServedQueue(QueueBase[Any, Any]):
     def _opened(self, place: Any) -> ServerFlows:
         self.codec = PassThroughCodec()
         self.flows = ServerFlows(
-            self.name, self.codec, self.machine, self._writers, place.place, place.look_pace
+            self.name, self.codec, self.machine, self._writers, place.place, place.look_pace, place.listen
         )
         self.flows.answer_bytes = ANSWER_BYTES_MAX
         self.flows.transfers = Transfers(self.store, self.machine, self.presigns)

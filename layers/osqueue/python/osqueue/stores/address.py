@@ -7,6 +7,8 @@
                                                        takes one on a network file system
 ``s3://bucket/prefix``                                 S3; ``endpoint=…``, ``region=…``, else the environment;
                                                        ``etag=bare`` leaves the quotes of ETags away
+``valkey://user:password@host:6379/0/prefix``          a Valkey or Redis server; also ``redis://``, with TLS
+                                                       ``valkeys://`` and ``rediss://``; ``replicas=…`` waits for some
 ====================================================  =====================================================
 
 Every address also takes ``latency_ms``, ``error_rate``, ``lost_reply_rate`` and ``seed``, for tests and
@@ -29,14 +31,16 @@ from .counting import CountingStore
 from .faulty import FaultyStore, SlowStore
 
 LATENCY_MS_MAX = 60_000.0
+VALKEY = ("valkey", "redis", "valkeys", "rediss")  # the latter two over TLS
 
 FAULT_OPTIONS = ("latency_ms", "error_rate", "lost_reply_rate", "seed")
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "memory": (),
     "file": ("fsync", "network"),
     "s3": ("endpoint", "region", "etag"),
+    **dict.fromkeys(VALKEY, ("replicas",)),
 }
-_NOT_YET = ("gs", "gcs", "az", "azure", "abfs", "redis", "rediss", "valkey")
+_NOT_YET = ("gs", "gcs", "az", "azure", "abfs")
 REMOTE = ("http", "https", "lambda")  # an API in front of a store
 _HOST_AND_PORT = re.compile(r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}(?![^/?])")
 _EXAMPLES = "file:///var/lib/jobs, s3://bucket/prefix, memory:// (one process, for tests)"
@@ -107,6 +111,11 @@ def _open(scheme: str, place: str, options: dict[str, str], machine: Machine) ->
         fsync = _choice(options, "fsync", "on", "off") == "on"
         network = _choice(options, "network", "refuse", "allow") == "allow"
         return FileStore(place, fsync, machine, network=network)
+    if scheme in VALKEY:
+        from .valkey import ValkeyStore
+        from .valkey_place import place_in
+
+        return ValkeyStore(place_in(scheme, place, options), machine)
     from .s3 import S3Store
 
     bucket, _, prefix = place.partition("/")

@@ -18,6 +18,7 @@ What a reply means:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from msgspec import Struct
 
@@ -200,6 +201,19 @@ class LookPace(Struct, frozen=True):
     slow: float | None = None  # and at most when there is none; None: whatever the caller says
 
 
+class Remark(Struct, frozen=True):
+    """What a store says of the way it is set up, as far as that decides what is kept."""
+
+    check: str  # of what, in a word
+    found: str
+    remedy: str = ""  # what to do, where something is to be done
+    grave: bool = False  # acknowledged jobs would be lost, or none be taken
+
+
+Told = Callable[[str], bool]  # is called with a new version; answers False when it need not be called again
+Listen = Callable[[str, Told], None]
+
+
 def room_below(prefix: str, key_bytes_max: int = KEY_BYTES_MAX, name_bytes_max: int = KEY_BYTES_MAX) -> int:
     """How many bytes a key may go on with below a prefix, without another slash; by default, on S3."""
     return min(name_bytes_max, key_bytes_max - len(prefix.encode()))
@@ -258,6 +272,16 @@ class Store(ABC):
         Asks the store for nothing. Raises Unavailable where there are no credentials to sign with.
         """
         return None
+
+    def listen(self, key: str, told: Told) -> None:  # noqa: B027 - most stores cannot tell
+        """Have ``told`` called, from any thread, soon after a hot object was replaced; where a store can tell.
+
+        It may miss some, so whoever listens looks as well, if less often.
+        """
+
+    def remarks(self) -> tuple[Remark, ...]:
+        """What its server says of its settings; nothing, where there are none that matter."""
+        return ()
 
     @property
     def place(self) -> object:

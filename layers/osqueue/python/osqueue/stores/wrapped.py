@@ -21,9 +21,11 @@ from .base import (
     PutIfAbsent,
     PutIfMatch,
     Refused,
+    Remark,
     Store,
     StoreReply,
     StoreRequest,
+    Told,
     Unchanged,
     Written,
 )
@@ -87,6 +89,12 @@ class WrappedStore(PerformingStore):
 
     def clock_ms(self) -> int | None:
         return self.inner.clock_ms()
+
+    def listen(self, key: str, told: Told) -> None:
+        self.inner.listen(key, told)
+
+    def remarks(self) -> tuple[Remark, ...]:
+        return self.inner.remarks()
 
     def close(self) -> None:
         self.inner.close()
