@@ -54,11 +54,12 @@ def aws_stand_in() -> Iterator[AwsStandIn]:
             body = self.rfile.read(int(self.headers["content-length"]))
             headers = {name.lower(): value for name, value in self.headers.items()}
             status, told = stand_in.answer(Received(self.path, headers, body, self.client_address))
+            closes = stand_in.close_after  # before the client has its answer, goes on, and perhaps changes it
             self.send_response(status)
             self.send_header("content-length", str(len(told)))
             self.end_headers()
             self.wfile.write(told)
-            self.close_connection = stand_in.close_after
+            self.close_connection = closes
 
         do_PUT = do_POST  # noqa: N815
 
