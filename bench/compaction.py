@@ -79,14 +79,19 @@ def fill(store: Path, jobs: int) -> int:
 
 
 def _record(rng: Random, hour: int) -> Any:
+    enqueued = MIDNIGHT_MS + hour * 3_600_000 + rng.randrange(3_500_000)
+    return record_of(rng, enqueued, workers=40, sound=32)
+
+
+def record_of(rng: Random, enqueued: int, workers: int, sound: int) -> Any:
+    """A job that one of so many workers completed; one in ``sound`` failed first."""
     from osqueue.core.archive_record import RECORD_FORMAT, ArchiveRecord, AttemptRecord
 
-    enqueued = MIDNIGHT_MS + hour * 3_600_000 + rng.randrange(3_500_000)
     start = enqueued + rng.randrange(20_000)
     end = start + rng.randrange(40_000)
-    worker = f"worker-{rng.randrange(40)}"
+    worker = f"worker-{rng.randrange(workers)}"
     leases = [AttemptRecord(1, worker, start, end, "completed")]
-    if rng.randrange(32) == 0:
+    if rng.randrange(sound) == 0:
         error = f"connection to 10.0.0.{rng.randrange(256)} refused"
         leases = [AttemptRecord(1, worker, start, end, "failed", error, "ConnectionError")]
         leases.append(AttemptRecord(2, worker, end + 1000, end := end + 3000, "completed"))

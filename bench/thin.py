@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 from time import process_time
 from typing import Any
 
+from bench.compaction import record_of
 from bench.row import BenchOptions, Figure, exactly
 
 JOBS, QUEUES, DAYS, HOURS, PARTS = 188_041, 27, 11, 3_551, 11_161
@@ -66,7 +67,10 @@ def fill(store: Path, jobs: int, hours: int, parts: int, queues: int = QUEUES, d
         for each in range(mine):
             count = jobs * (number + 1) // parts - made
             began = MIDNIGHT_MS + hour * HOUR_MS
-            records = [_record(rng, began + each * HOUR_MS // (mine + 1)) for _ in range(count)]
+            written = began + each * HOUR_MS // (mine + 1)
+            records = [
+                record_of(rng, written - rng.randrange(300_000), workers=12, sound=7) for _ in range(count)
+            ]
             name = f"00-{number:012x}-{rng.getrandbits(48):012x}.jsonl.gz"
             folder = (
                 store / f"archive/queue=q{queue:02d}/date=2026-01-{5 + hour // 24:02d}/hour={hour % 24:02d}"
@@ -74,28 +78,6 @@ def fill(store: Path, jobs: int, hours: int, parts: int, queues: int = QUEUES, d
             folder.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(encode_part(records))
             made, number = made + count, number + 1
-
-
-def _record(rng: Random, at_ms: int) -> Any:
-    from osqueue.core.archive_record import RECORD_FORMAT, ArchiveRecord, AttemptRecord
-
-    enqueued = at_ms - rng.randrange(300_000)
-    start = enqueued + rng.randrange(20_000)
-    end = start + rng.randrange(40_000)
-    worker = f"worker-{rng.randrange(12)}"
-    leases = [AttemptRecord(1, worker, start, end, "completed")]
-    if rng.randrange(7) == 0:
-        error = f"connection to 10.0.0.{rng.randrange(256)} refused"
-        leases = [AttemptRecord(1, worker, start, end, "failed", error, "ConnectionError")]
-        leases.append(AttemptRecord(2, worker, end + 1000, end := end + 3000, "completed"))
-    key = f"{enqueued:012x}7{rng.getrandbits(76):019x}"
-    job_id = "-".join((key[:8], key[8:12], key[12:16], key[16:20], key[20:]))
-    used = len(leases)
-    return ArchiveRecord(
-        *(RECORD_FORMAT, job_id, used, "completed", enqueued, end, used, rng.randrange(900)),
-        kind="mail",
-        attempts=tuple(leases),
-    )
 
 
 def measure(folder: Path, engine_name: str = "local") -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ..server.app import ApiRequest, ApiResponse
 ADDRESS = "ResponseURL"
 HOSTS = (".amazonaws.com", ".amazonaws.com.cn")  # an answer goes nowhere else
 SECONDS = 5.0  # for which the other side may be silent
-MARGIN_SECONDS = 1.0
+MARGIN_SECONDS = 1.0  # for everything else about an answer
 REASON_CHARS_MAX = 1_000  # CloudFormation takes an answer of 4 KB
 ERRORS = 400
 FAULTS = 500

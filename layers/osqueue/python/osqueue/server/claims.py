@@ -46,7 +46,7 @@ from .answer_room import FAULT_BYTES
 from .flows import DownloadedLease, ServerFlows
 from .reading import check_items, item_of
 from .request import JOBS_NOTED_MAX, RequestContext
-from .transfers import NOTHING_THERE, uploaded
+from .transfers import nothing_there, uploaded
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -267,7 +267,7 @@ def _ending(
     flows: ServerFlows, item: Ending, codec: str, uploads: Mapping[str, bytes | OsqueueError]
 ) -> AttemptEnd:
     key, token = _holder(item)
-    upload = UNSET if item.upload is UNSET else uploads.get(item.upload, NOTHING_THERE)
+    upload = UNSET if item.upload is UNSET else uploads.get(item.upload, nothing_there())
     if isinstance(upload, OsqueueError):
         raise upload
     content = content_of(item.result, item.data, codec, "result", PAYLOAD_BYTES_MAX, upload)

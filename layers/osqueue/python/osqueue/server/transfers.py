@@ -75,7 +75,9 @@ def _missing(what: str) -> Rejected:
     )
 
 
-NOTHING_THERE = _missing("nothing lies under this name: it was never sent, or is more than a day old")
+def nothing_there() -> Rejected:
+    """One of its own for each request: an error that is raised remembers where."""
+    return _missing("nothing lies under this name: it was never sent, or is more than a day old")
 
 
 def uploaded(queue: str, names: Iterable[str]) -> Flow[dict[str, bytes | OsqueueError]]:
@@ -103,7 +105,7 @@ def _read(queue: str, name: str, size: int) -> Flow[bytes | OsqueueError]:
     get = Get(f"{root_of(queue, UPLOADS_SHARD)}{UPLOADS}/{name}", start=0, length=size + 1)
     reply = yield from ask(get, OBJECT)
     if isinstance(reply, Missing):
-        return NOTHING_THERE
+        return nothing_there()
     if not isinstance(reply, Found):
         raise unavailable(reply, "what was uploaded")
     if len(reply.body) != size:
