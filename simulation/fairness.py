@@ -55,7 +55,9 @@ class GroupTurns:
                 waiting.setdefault(job.priority, set()).add(job.group)
         for job in choice.started:
             group = job.group
-            for other in waiting.get(job.priority, set()) - {group} if group else ():
+            others = waiting.get(job.priority, set()) - {group} if group else set()
+            # The one of which the fewest ran, whatever order a set has in this process.
+            for other in sorted(others, key=lambda each: (counts[each], each)):
                 told = f"{group!r}, of which {counts[group]} ran, while one of {other!r} waited"
                 if counts[other] < counts[group]:
                     raise Violation(f"a job started of group {told}, of which {counts[other]} did")

@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 from hypothesis import settings
 
+from osqueue.aws_calls import _shared
 from tests.support import api_server as server
 from tests.support import s3_server, valkey_server
 from tests.support.machines import VirtualMachine
@@ -29,6 +30,14 @@ def pytest_collection_finish() -> None:
     """What lies in memory now stays to the end, so no later collection of garbage has to walk it."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def own_waker() -> Iterator[None]:
+    """What invokes consumers is made once for a process, with the endpoint of that moment: here for one test alone."""
+    _shared.cache_clear()
+    yield
+    _shared.cache_clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

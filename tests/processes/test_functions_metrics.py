@@ -150,7 +150,10 @@ def test_what_becomes_of_jobs_is_counted_by_whoever_commits_it(
 
 
 def test_wakes_are_counted_with_those_that_lambda_does_not_accept(
-    handlers: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    own_waker: None,
+    handlers: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OSQUEUE_WAKES", "lambda")
     monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", "http://127.0.0.1:9")  # nobody listens there

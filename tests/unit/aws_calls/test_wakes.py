@@ -144,7 +144,7 @@ def test_an_event_that_is_no_wake_says_what_would_be_one(event: Any) -> None:
 
 
 def test_a_process_wakes_where_its_environment_says_so(
-    monkeypatch: pytest.MonkeyPatch, lambdas: AwsStandIn
+    own_waker: None, monkeypatch: pytest.MonkeyPatch, lambdas: AwsStandIn
 ) -> None:
     assert waker_of_environment() is None
     monkeypatch.setenv("OSQUEUE_WAKES", "sqs")
