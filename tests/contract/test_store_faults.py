@@ -21,7 +21,7 @@ import obstore
 import pytest
 
 from osqueue.errors import NotInstalled, OsqueueError, Rejected, Timeout, Unavailable
-from osqueue.stores import s3, s3_boto, s3_faults
+from osqueue.stores import objects, s3, s3_boto
 from osqueue.stores.base import (
     Delete,
     DeleteIfMatch,
@@ -264,9 +264,8 @@ def test_missing_credentials_are_named_at_once(
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
     if client == "obstore":  # its look at the machine's metadata would leave this machine
-        error: OsqueueError = s3_faults.explained(
-            s3._fault(Exception("Error performing PUT http://169.254.169.254/latest/api/token")), BUCKET
-        )
+        asked = Exception("Error performing PUT http://169.254.169.254/latest/api/token")
+        error: OsqueueError = s3.S3Store(BUCKET)._fault(asked).explained(BUCKET)
     else:
         error = error_of(open_store(client, stub.endpoint).perform(READ))
     assert "no AWS credentials found: set AWS_ACCESS_KEY_ID" in error.message
@@ -275,7 +274,7 @@ def test_missing_credentials_are_named_at_once(
 
 
 def test_a_missing_client_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3, "find_spec", lambda name: None)
+    monkeypatch.setattr(objects, "find_spec", lambda name: None)
     with pytest.raises(NotInstalled, match=r"pip install 'osqueue\[s3\]'") as caught:
         s3.S3Store(BUCKET)
     assert (caught.value.code, caught.value.permanent) == ("not_installed", True)
@@ -332,7 +331,7 @@ def test_silence_is_a_timeout(
 ) -> None:
     stub.hangs()
     for seconds in SILENT_S:
-        for module in (s3, s3_boto):
+        for module in (objects, s3_boto):
             monkeypatch.setattr(module, "REQUEST_TIMEOUT_S", seconds)
         assert isinstance(error_of(performer(client, stub.endpoint)(asked)), Timeout)
         if stub.heard():  # else this process stood still, and its time was up before it had sent anything
