@@ -17,7 +17,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Generator
 from importlib.util import find_spec
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ..errors import NotInstalled, OsqueueError
 from .base import (
@@ -46,6 +46,9 @@ from .base import (
 )
 from .faults import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, StoreFault, presentable
 from .wrapped import PerformingStore
+
+if TYPE_CHECKING:
+    from .forked import ForkedStore
 
 CHUNK_KEYS = 1000  # of a listing, as obstore hands them out; a page of S3 and of GCS holds as many
 _STATUS_OF = {
@@ -102,6 +105,7 @@ class ObjectStore(PerformingStore):
         self.endpoint = endpoint
         self.key_bytes_max = KEY_BYTES_MAX - len(self.prefix.encode())
         self._client: Any = None
+        self._forked: ForkedStore | None = None
 
     @property
     def place(self) -> object:
@@ -147,6 +151,8 @@ class ObjectStore(PerformingStore):
 
     def close(self) -> None:
         self._client = None
+        if self._forked is not None:
+            self._forked.close()
 
     # ── What to ask, what the answer means ───────────────────────────────────
 
@@ -294,7 +300,6 @@ class ObjectStore(PerformingStore):
 
     def _open(self) -> Any:
         if self._client is None:
-            _runtime.start()
             try:
                 self._client = self.client(**self.manners())
             except Exception as error:  # noqa: BLE001 - sorted by _fault
@@ -305,6 +310,7 @@ class ObjectStore(PerformingStore):
         """What every client is opened with: time-outs, and no retries. ``options`` are those of HTTP."""
         from datetime import timedelta
 
+        _runtime.start()
         return {
             "client_options": {
                 "allow_http": (self.endpoint or "").startswith("http://"),
@@ -322,6 +328,10 @@ class ObjectStore(PerformingStore):
         text = str(error)
         if self.unidentified.search(text):
             return self.fault(unidentified=True)
+        if (
+            "Wanted range starting at" in text
+        ):  # the server sent nothing, and no 416: obstore counts for itself
+            return self.fault(416)
         told = re.search(
             r"status code: (\d{3})|\(code: (\d{3})\)", text
         )  # the latter of one among many deletions
@@ -355,9 +365,13 @@ class ObjectStore(PerformingStore):
     def deletion(self, request: DeleteIfMatch) -> Generator[Call, Any, StoreReply | None]:
         """Delete an object under a condition. Raises what a client raises."""
 
-    @abstractmethod
     def perform_forked(self, request: StoreRequest) -> StoreReply:
         """Carry out a request in the child of a fork, where obstore cannot."""
+        if self._forked is None:
+            from .forked import ForkedStore
+
+            self._forked = ForkedStore((type(self), (self.bucket, self.prefix, self.endpoint)))
+        return self._forked.perform(request)
 
 
 class _Runtime:
