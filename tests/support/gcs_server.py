@@ -19,7 +19,8 @@ from xml.sax.saxutils import escape
 
 PAGE_KEYS = 1000
 # Nobody's, and enough: with none obstore would ask the machine's metadata for one.
-ENVIRONMENT = {"GOOGLE_BEARER_TOKEN": "testing", "GCE_METADATA_HOST": "127.0.0.1:9"}
+METADATA = dict.fromkeys(("GCE_METADATA_HOST", "GCE_METADATA_IP", "GCE_METADATA_ROOT"), "127.0.0.1:9")
+ENVIRONMENT = {"GOOGLE_BEARER_TOKEN": "testing", **METADATA}
 FOREIGN_ENVIRONMENT = (
     "GOOGLE_APPLICATION_CREDENTIALS",
     "GOOGLE_SERVICE_ACCOUNT",

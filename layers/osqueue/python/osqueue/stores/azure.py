@@ -10,8 +10,10 @@ import os
 import re
 from collections.abc import Generator
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
-from .base import DeleteIfMatch, StoreReply
+from ..errors import NotSupported
+from .base import DeleteIfMatch, Failed, StoreReply
 from .faults import REQUEST_TIMEOUT_S, FaultWords, StoreFault, presentable
 from .objects import Call, ObjectStore, in_either_form
 
@@ -89,9 +91,10 @@ class AzureStore(ObjectStore):
     scheme = "az"
     extra = "azure"
     fault = AzureFault
-    # Without credentials obstore asks the machine's metadata for an identity.
+    # Without credentials obstore asks the machine's metadata for an identity, in a GET with these words.
     unidentified = re.compile(
-        r"(?s)(?:Account must be specified|/metadata/identity/.*error sending request)(?!.*TimedOut)"
+        r"(?s)Account must be specified|token request: Error performing GET \S*[?&]resource=.*error sending request"
+        r"(?!.*TimedOut)"
     )
     delete_keys_max: ClassVar[int] = BATCH_KEYS_MAX
 
@@ -116,6 +119,14 @@ class AzureStore(ObjectStore):
 
         path = self.prefix + request.key
         url = yield self.call("sign", "DELETE", path, timedelta(minutes=SIGNED_MINUTES))
+        if "%" in urlsplit(url).path:
+            return Failed(
+                NotSupported(
+                    "conditional deletion on Azure needs keys, and a prefix in the address, of ASCII without spaces, "
+                    "%, # and braces: obstore signs no others. Remedy: another prefix.",
+                    field="address",
+                )
+            )
         yield in_either_form(lambda: _delete(url, request.version))
         return None
 
@@ -124,6 +135,11 @@ class AzureStore(ObjectStore):
             return AzureFault(timed_out=error.timed_out, detail=presentable(str(error)))
         if isinstance(error, _Answered):
             return AzureFault(error.status, error.code)
+        if "SASforSASNotSupported" in str(error):
+            raise NotSupported(
+                "conditional deletion on Azure needs an account key or an identity: nothing can be signed with a "
+                "shared access signature. Remedy: set AZURE_STORAGE_ACCOUNT_KEY, or use an identity."
+            ) from None
         return super()._fault(error)
 
 
