@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from osqueue import Queue
+from osqueue.commit.driver import BlockingDriver
 from osqueue.errors import NotInstalled, NotSupported, OsqueueError, Timeout, Unavailable
+from osqueue.maintenance.store_probes import OK, StoreProbes
 from osqueue.stores import azure, objects
 from osqueue.stores.azure import AzureStore
 from osqueue.stores.base import (
@@ -32,6 +34,7 @@ from osqueue.stores.base import (
 )
 from osqueue.stores.gcs import GcsStore
 from tests.support import azure_server, gcs_server
+from tests.support.machines import VirtualMachine
 from tests.support.replies import error_of, version_of
 from tests.support.told_server import ToldServer, told_server
 
@@ -338,14 +341,23 @@ def test_a_queue_goes_on_where_an_object_is_written_too_often(
     address = f"gs://{gcs_bucket}/jobs?endpoint={gcs.endpoint}"
     with Queue[int].connect(address, "mail") as q:
         q.enqueue(0)
-        gcs.writes_a_second = 5
-        try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(gcs, "writes_a_second", 5)
             for number in range(1, 4):
                 q.enqueue(number)
-        finally:
-            gcs.writes_a_second = None
         assert [lease.payload for lease in q.claim(9)] == [0, 1, 2, 3]
     assert any(line.startswith("PUT") for line in gcs.asked)
+
+
+def test_the_doctor_has_patience_with_a_store_that_takes_one_write_a_second(
+    gcs_bucket: str, gcs: gcs_server.GcsServer, machine: VirtualMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gcs, "now", lambda: machine.now_ms() / 1000)
+    monkeypatch.setattr(gcs, "writes_a_second", 1)
+    store = open_gcs(gcs, gcs_bucket)
+    findings = BlockingDriver(store, machine).run(StoreProbes(machine, machine.now_ms()).run())
+    assert {each.check for each in findings if each.level == OK} >= {"store: compare-and-swap", "store: versions"}
+    assert [each for each in findings if each.level != OK] == []
 
 
 def test_a_key_is_what_it_was_whatever_stands_in_it(

@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from email.utils import formatdate
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -66,6 +66,7 @@ class GcsServer:
         self.buckets: dict[str, dict[str, GcsObject]] = {}
         self.asked: list[str] = []
         self.writes_a_second: float | None = None
+        self.now: Callable[[], float] = time.time
         self._generations = itertools.count(1_700_000_000_000_001)
         self._lock = threading.Lock()
 
@@ -95,7 +96,7 @@ class GcsServer:
             return self._read(there, headers)
 
     def _written(self, objects: dict[str, GcsObject], key: str, body: bytes) -> GcsAnswer:
-        now = time.time()
+        now = self.now()
         if self.writes_a_second and key in objects and now < objects[key].written + 1 / self.writes_a_second:
             return refusal(429, "SlowDown")
         objects[key] = GcsObject(body, next(self._generations), now)
