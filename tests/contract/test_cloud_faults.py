@@ -12,6 +12,7 @@ from osqueue.commit.driver import BlockingDriver
 from osqueue.errors import NotInstalled, NotSupported, OsqueueError, Timeout, Unavailable
 from osqueue.maintenance.store_probes import OK, StoreProbes
 from osqueue.stores import azure, objects
+from osqueue.stores import gcs as gcs_module
 from osqueue.stores.azure import AzureStore
 from osqueue.stores.base import (
     Delete,
@@ -271,7 +272,7 @@ def open_gcs(gcs: gcs_server.GcsServer, bucket: str) -> GcsStore:
     return GcsStore(bucket, "p", gcs.endpoint)
 
 
-def test_equal_bytes_read_as_unchanged_but_are_not_written_over(
+def test_equal_bytes_read_as_unchanged_until_a_write_is_refused(
     gcs: gcs_server.GcsServer, gcs_bucket: str
 ) -> None:
     """Reads on GCS know ETags alone, which are hashes; writes know generations."""
@@ -281,6 +282,10 @@ def test_equal_bytes_read_as_unchanged_but_are_not_written_over(
     assert first != second
     assert store.perform(Get("head", unless=first)) == Unchanged()
     assert store.perform(PutIfMatch("head", b"other", first)) == Refused()
+    found = store.perform(Get("head", unless=first))
+    assert isinstance(found, Found)
+    assert found.version == second
+    assert store.perform(Get("head", unless=second)) == Unchanged()
     assert store.perform(DeleteIfMatch("head", first)) == Refused()
     assert store.perform(DeleteIfMatch("head", second)) == Deleted()
 
@@ -306,6 +311,19 @@ def test_a_listing_starts_where_it_is_told_and_takes_one_request(
     del gcs.asked[:]
     assert store.perform(List("a/", after="a/1", limit=2)) == Listed(("a/2", "a/3"), more=True)
     assert len(gcs.asked) == 1
+
+
+def test_only_so_many_refused_versions_are_remembered(
+    gcs: gcs_server.GcsServer, gcs_bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gcs_module, "REFUSED_MAX", 2)
+    store = open_gcs(gcs, gcs_bucket)
+    current = version_of(store.perform(Put("head", b"same")))
+    tag = current.partition(":")[2]
+    for number in range(3):
+        assert store.perform(PutIfMatch("head", b"other", f"{number}:{tag}")) == Refused()
+    read = [store.perform(Get("head", unless=f"{number}:{tag}")) for number in range(3)]
+    assert [isinstance(reply, Found) for reply in read] == [False, True, True]
 
 
 @pytest.mark.parametrize("missing", [(0,), (11,), (3, 19)])
@@ -356,7 +374,10 @@ def test_the_doctor_has_patience_with_a_store_that_takes_one_write_a_second(
     monkeypatch.setattr(gcs, "writes_a_second", 1)
     store = open_gcs(gcs, gcs_bucket)
     findings = BlockingDriver(store, machine).run(StoreProbes(machine, machine.now_ms()).run())
-    assert {each.check for each in findings if each.level == OK} >= {"store: compare-and-swap", "store: versions"}
+    assert {each.check for each in findings if each.level == OK} >= {
+        "store: compare-and-swap",
+        "store: versions",
+    }
     assert [each for each in findings if each.level != OK] == []
 
 

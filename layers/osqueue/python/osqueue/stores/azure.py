@@ -111,7 +111,7 @@ class AzureStore(ObjectStore):
     def client(self, **manners: Any) -> Any:
         import obstore.store
 
-        options = {} if self.endpoint is None else {"endpoint": self.endpoint}
+        options: dict[str, Any] = {} if self.endpoint is None else {"endpoint": self.endpoint}
         return obstore.store.AzureStore(self.bucket, **manners, **options)
 
     def deletion(self, request: DeleteIfMatch) -> Generator[Call, Any, StoreReply | None]:

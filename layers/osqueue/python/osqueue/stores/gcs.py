@@ -2,7 +2,8 @@
 
 A version is the object's generation, a number that never comes back, and its ETag: writes are told the one, reads the
 other, since reads know no condition on generations. An ETag is a hash of the content, so what was written again with
-equal bytes reads as unchanged. Whoever relies on more starts the body with something that never repeats, as on S3.
+equal bytes reads as unchanged, with a version that no write is allowed any more. A store therefore remembers which
+versions were refused, and reads unconditionally where it is asked for news of one.
 
 An object is written once a second, says Google, and answers 429 to whoever is much quicker.
 """
@@ -15,11 +16,21 @@ from collections.abc import Generator
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from .base import FILE_NAME_BYTES_MAX, KEY_BYTES_MAX, DeleteIfMatch, StoreReply
+from .. import forks
+from .base import (
+    FILE_NAME_BYTES_MAX,
+    KEY_BYTES_MAX,
+    DeleteIfMatch,
+    PutIfMatch,
+    Refused,
+    StoreReply,
+    StoreRequest,
+)
 from .faults import FaultWords, StoreFault
-from .objects import Call, ObjectStore
+from .objects import Call, ObjectStore, Steps
 
 DELETE_KEYS_MAX = 10  # obstore sends a request for each key, as many at a time
+REFUSED_MAX = 1000  # versions that are remembered; what is asked for again is asked for at once
 NO_GENERATION = "1"  # of no object: what stands for a version of another store
 _DEFAULT_HOST = "storage.googleapis.com"
 
@@ -79,21 +90,32 @@ class GcsStore(ObjectStore):
         host = urlsplit(self.endpoint).hostname if self.endpoint else _DEFAULT_HOST
         # Other servers may keep objects as files.
         self.name_bytes_max = KEY_BYTES_MAX if host == _DEFAULT_HOST else FILE_NAME_BYTES_MAX
+        self._refused: dict[str, None] = {}  # versions, the oldest first
+        self._lock = forks.lock()
 
     def client(self, **manners: Any) -> Any:
         import obstore.store
 
-        options = {} if self.endpoint is None else {"base_url": self.endpoint}
+        options: dict[str, Any] = {} if self.endpoint is None else {"base_url": self.endpoint}
         return obstore.store.GCSStore(self.bucket, **manners, **options)
 
     def version(self, meta: Any) -> str:
         return f"{meta['version']}:{meta['e_tag']}"
 
     def etag(self, version: str) -> str:
-        return version.partition(":")[2]
+        return "" if version in self._refused else version.partition(":")[2]
 
     def match(self, version: str) -> dict[str, str]:
         return {"version": _generation(version)}
+
+    def _steps(self, request: StoreRequest) -> Steps:
+        reply = yield from super()._steps(request)
+        if isinstance(reply, Refused) and isinstance(request, PutIfMatch | DeleteIfMatch):
+            with self._lock:
+                self._refused[request.version] = None
+                if len(self._refused) > REFUSED_MAX:
+                    del self._refused[next(iter(self._refused))]
+        return reply
 
     def deletion(self, request: DeleteIfMatch) -> Generator[Call, Any, StoreReply | None]:
         """By a client made for this one request, whose every request has the condition.
