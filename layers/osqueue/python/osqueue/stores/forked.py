@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import IO, Any
+from typing import Any
 
 from .. import forks
 from ..errors import Unavailable
@@ -43,11 +43,9 @@ class ForkedStore:
                 if self._process is None or self._of != forks.process():
                     self._start()
                 assert self._process is not None
-                assert self._process.stdin is not None
                 self._count += 1
                 self._asked[self._count] = answer
-                pickle.dump((self._count, request), self._process.stdin)
-                self._process.stdin.flush()
+                _send(self._process, (self._count, request))
         except OSError as error:  # it cannot be started, or has just ended
             return Failed(_lost(type(error).__name__))
         return answer.result()
@@ -66,28 +64,36 @@ class ForkedStore:
             [sys.executable, "-c", _SERVE.format(path=sys.path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            bufsize=0,  # a fork would copy what waits in a buffer, and send it once more
             start_new_session=True,  # Ctrl-C is for whoever asks
         )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        pickle.dump(self._opening, process.stdin)
-        threading.Thread(target=self._hear, args=(process, process.stdout, self._asked), daemon=True).start()
+        _send(process, self._opening)
+        threading.Thread(target=self._hear, args=(process, self._asked), daemon=True).start()
         self._process, self._of = process, forks.process()
 
-    def _hear(
-        self, process: subprocess.Popen[bytes], answers: IO[bytes], asked: dict[int, Future[StoreReply]]
-    ) -> None:
+    def _hear(self, process: subprocess.Popen[bytes], asked: dict[int, Future[StoreReply]]) -> None:
+        assert process.stdout is not None
+        answers = os.fdopen(os.dup(process.stdout.fileno()), "rb")
         try:
             while True:
                 number, reply = pickle.load(answers)  # noqa: S301 - of a process of our own
                 asked.pop(number).set_result(reply)
         except (EOFError, OSError, pickle.UnpicklingError):
             process.wait()
+        finally:
+            answers.close()
         with self._lock:
             if self._process is process:
                 self._process = None
         for answer in list(asked.values()):
             answer.set_result(Failed(_lost(f"exit code {process.returncode}")))
+
+
+def _send(process: subprocess.Popen[bytes], message: object) -> None:
+    assert process.stdin is not None
+    rest = memoryview(pickle.dumps(message))
+    while rest:
+        rest = rest[os.write(process.stdin.fileno(), rest) :]
 
 
 def _lost(how: str) -> Unavailable:
