@@ -1,8 +1,8 @@
 """Object stores in a cloud through obstore, the client of the hot path: 20 ms to import, 0.04 ms of processor per PUT.
 
 One request of the port is one HTTP request: obstore's retries are off, because a repeated conditional PUT
-turns its own success into a 412. (A range that lies beyond the object asks once more, for the version. A deletion of many
-objects is as many requests as their store needs for it.)
+turns its own success into a 412. (A range that lies beyond the object asks once more, for the version. A deletion of
+many objects is as many requests as their store needs for it.)
 
 What to ask and what an answer means is written once, as generators that yield ``Call`` and receive its
 result; ``perform`` and ``perform_async`` differ only in how they make the call. What the stores differ in is asked of
