@@ -32,6 +32,7 @@ JAVA := $(if $(JAVA_HOME),"$(JAVA_HOME)/bin/java",java)
 
 CDK := node_modules/.bin/cdk
 PAGE := dashboard/node_modules/.ready
+AZURITE := tests/azurite/node_modules/.ready
 
 export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := .venv
@@ -111,7 +112,7 @@ unit: setup ## Run the unit tests: about half a minute, no Java, no Node.js (ARG
 check: lint ## Run style, types, and the unit, contract and simulation tests: a few minutes, no Java, no Node.js
 	@$(MAKE) --no-print-directory -j 2 types unit TESTS="tests/contract tests/simulation tests/unit"
 
-test: check-node check-java $(CDK) $(PAGE) lint ## Run everything, as continuous integration does: style, types, all tests
+test: check-node check-java $(CDK) $(PAGE) $(AZURITE) lint ## Run everything, as continuous integration does: style, types, all tests
 	@$(MAKE) --no-print-directory -j 2 types unit TESTS=tests
 
 lint: setup ## Check style, banned names and formatting
@@ -167,6 +168,11 @@ $(PAGE): dashboard/package.json dashboard/package-lock.json
 	@cd dashboard && npm ci --silent --no-audit --no-fund
 	@touch $(PAGE)
 
+$(AZURITE): tests/azurite/package.json tests/azurite/package-lock.json
+	@$(MAKE) --no-print-directory check-node
+	@cd tests/azurite && npm ci --silent --no-audit --no-fund
+	@touch $(AZURITE)
+
 release: setup check-node ## Build the sdist and the wheels, and try them in clean environments with each extra; uploads nothing
 	@$(RUN) -m infra.release
 
@@ -189,5 +195,5 @@ smoke: setup ## Run one job through the deployed API of ENV (dev): enqueue, clai
 	@$(RUN) -m infra.smoke $(if $(ADDRESS),--address "$(ADDRESS)",--env $(ENV)) $(ARGS)
 
 clean: ## Remove everything that set-up and the tools made
-	@rm -rf .venv .venv-tools .venv-peer .venv-emulator node_modules dashboard/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	@rm -rf .venv .venv-tools .venv-peer .venv-emulator node_modules dashboard/node_modules tests/azurite/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -31,6 +31,8 @@ TWINE = "twine==7.0.0"
 IMPORTS: dict[str, str] = {
     "": "osqueue, osqueue.testing, osqueue.election",
     "s3": "osqueue, obstore.store",
+    "gcs": "osqueue.stores.gcs, obstore.store",
+    "azure": "osqueue.stores.azure, obstore.store",
     "boto3": "osqueue.stores.s3_boto, boto3",
     "http": "osqueue.client.transports.http, osqueue.client.transports.aws_lambda, boto3, urllib3",
     "valkey": "osqueue.stores.valkey, valkey",

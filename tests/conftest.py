@@ -7,7 +7,8 @@ import itertools
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import ModuleType
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import settings
 
 from osqueue.aws_calls import _shared
 from tests.support import api_server as server
-from tests.support import s3_server, valkey_server
+from tests.support import azure_server, gcs_server, s3_server, valkey_server
 from tests.support.machines import VirtualMachine
 from tests.support.shard import Shard
 
@@ -68,13 +69,8 @@ def _library_logs_as_before() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def aws_environment() -> Iterator[None]:
     """Dummy credentials, and nothing of the machine's own: no test may ever reach AWS."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in s3_server.FOREIGN_ENVIRONMENT:
-            patch.delenv(name, raising=False)
-        for name, value in s3_server.ENVIRONMENT.items():
-            patch.setenv(name, value)
-        patch.setenv("AWS_CONFIG_FILE", os.devnull)
-        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+    files = dict.fromkeys(("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"), os.devnull)
+    with _environment({**s3_server.ENVIRONMENT, **files}, s3_server.FOREIGN_ENVIRONMENT):
         yield
 
 
@@ -100,6 +96,53 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[valkey_server.V
         pytest.skip(valkey_server.HOW_TO_INSTALL)
     with valkey_server.valkey_server(tmp_path_factory.mktemp("valkey")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def gcs() -> Iterator[gcs_server.GcsServer]:
+    """A stand-in for Google Cloud Storage, and credentials that are nobody's."""
+    with (
+        _environment(gcs_server.ENVIRONMENT, gcs_server.FOREIGN_ENVIRONMENT),
+        gcs_server.gcs_server() as server,
+    ):
+        yield server
+
+
+@pytest.fixture
+def gcs_bucket(gcs: gcs_server.GcsServer) -> str:
+    """The name of an empty bucket of this test's own."""
+    name = f"test-bucket-{next(_buckets)}"
+    gcs.buckets[name] = {}
+    return name
+
+
+@pytest.fixture(scope="session")
+def azure_endpoint() -> Iterator[str]:
+    """An emulator of Azure for the session, where it is installed, with the credentials of every emulator."""
+    if azure_server.NODE is None or not azure_server.SCRIPT.is_file():
+        pytest.skip(azure_server.HOW_TO_INSTALL)
+    with (
+        _environment(azure_server.ENVIRONMENT, azure_server.FOREIGN_ENVIRONMENT),
+        azure_server.azure_server() as endpoint,
+    ):
+        azure_server.create_container(endpoint, azure_server.CONTAINER)
+        yield endpoint
+
+
+@pytest.fixture
+def azure_place(azure_endpoint: str) -> str:
+    """A container, and a prefix of this test's own."""
+    return f"{azure_server.CONTAINER}/test/{next(_buckets)}"
+
+
+@contextmanager
+def _environment(own: Mapping[str, str], foreign: Iterable[str]) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in foreign:
+            patch.delenv(name, raising=False)
+        for name, value in own.items():
+            patch.setenv(name, value)
+        yield
 
 
 @pytest.fixture(scope="session")

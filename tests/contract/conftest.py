@@ -37,6 +37,17 @@ REMOTE = (
     "serve",
     "lambda",
 )  # an API in front of a store in memory: awaited over HTTP, blocking by direct invocation
+CLOUDS = ("gs", "az")
+
+
+def address_in(cloud: str, request: pytest.FixtureRequest) -> str:
+    """Of a place in a cloud's stand-in that is this test's own."""
+    if cloud == "gs":
+        bucket = request.getfixturevalue("gcs_bucket")
+        return f"gs://{bucket}/some/prefix?endpoint={request.getfixturevalue('gcs').endpoint}"
+    return (
+        f"az://{request.getfixturevalue('azure_place')}?endpoint={request.getfixturevalue('azure_endpoint')}"
+    )
 
 
 class Shifted(Machine):
@@ -154,6 +165,8 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "valkey":
         own: str = request.getfixturevalue("valkey").address()
         return own
+    if request.param in CLOUDS:
+        return address_in(request.param, request)
     if request.param == "s3":
         bucket = request.getfixturevalue("s3_bucket")
         return f"s3://{bucket}/some/prefix?endpoint={request.getfixturevalue('s3_endpoint')}"
@@ -250,7 +263,9 @@ def opening(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Callable[..
             "nofsync" not in kind,
         )
     if kind.startswith("valkey"):
-        return store_kinds.open_valkey, (request.getfixturevalue("valkey").address(),)
+        return store_kinds.open_address, (request.getfixturevalue("valkey").address(),)
+    if kind in CLOUDS:
+        return store_kinds.open_address, (address_in(kind, request),)
     endpoint, bucket = request.getfixturevalue("s3_endpoint"), request.getfixturevalue("s3_bucket")
     prefix = "some/prefix" if kind.endswith("prefix") else ""
     if hot:

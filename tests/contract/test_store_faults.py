@@ -6,22 +6,16 @@ Each test also counts what arrived: one request of the port is one HTTP request,
 from __future__ import annotations
 
 import asyncio
-import http.client
-import threading
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import obstore
 import pytest
 
 from osqueue.errors import NotInstalled, OsqueueError, Rejected, Timeout, Unavailable
-from osqueue.stores import s3, s3_boto, s3_faults
+from osqueue.stores import objects, s3, s3_boto
 from osqueue.stores.base import (
     Delete,
     DeleteIfMatch,
@@ -38,8 +32,8 @@ from osqueue.stores.base import (
     Unchanged,
     Written,
 )
-from tests.support.patience import PATIENCE
 from tests.support.replies import error_of
+from tests.support.told_server import ToldServer, told_server
 
 BUCKET = "some-bucket"
 VERSION = '"0123456789abcdef0123456789abcdef"'
@@ -58,90 +52,17 @@ EVERY = (READ, LIST, WRITE, CREATE, REPLACE, DELETE, DELETE_IF)
 CONDITIONAL = (CREATE, REPLACE, DELETE_IF)
 
 
-@dataclass
-class S3Stub:
-    """A server that answers every request as ``respond`` says, and keeps a list of what arrived."""
-
-    endpoint: str = ""
-    arrived: list[str] = field(default_factory=list)
-    respond: Callable[[BaseHTTPRequestHandler, bytes], None] = lambda handler, body: None
-    released: threading.Event = field(default_factory=threading.Event)
-
-    def answers(self, status: int, code: str = "", body: str | None = None) -> None:
-        text = body if body is not None else f"<Error><Code>{code}</Code><Message>Told to.</Message></Error>"
-
-        def respond(handler: BaseHTTPRequestHandler, _: bytes) -> None:
-            content = b"" if status == 304 or handler.command == "HEAD" else text.encode()
-            handler.send_response(status)
-            handler.send_header("Content-Type", "application/xml")
-            handler.send_header("Content-Length", str(len(content)))
-            handler.end_headers()
-            handler.wfile.write(content)
-
-        self.respond = respond
-
-    def hangs(self) -> None:
-        self.respond = lambda handler, _: self._hang(handler)
-
-    def hangs_up(self) -> None:
-        self.respond = lambda handler, _: setattr(handler, "close_connection", True)
-
-    def applies_and_hangs_up(self, endpoint: str) -> None:
-        def respond(handler: BaseHTTPRequestHandler, body: bytes) -> None:
-            real = http.client.HTTPConnection(urlsplit(endpoint).netloc, timeout=PATIENCE)
-            real.request(handler.command, handler.path, body, dict(handler.headers.items()))
-            assert real.getresponse().status < 300
-            real.close()
-            handler.close_connection = True
-
-        self.respond = respond
-
-    def heard(self) -> bool:
-        """Has a request arrived? One that was sent may still be on its way."""
-        until = time.monotonic() + PATIENCE
-        while not self.arrived and time.monotonic() < until:
-            time.sleep(0.01)
-        return bool(self.arrived)
-
-    def _hang(self, handler: BaseHTTPRequestHandler) -> None:
-        self.released.wait(PATIENCE)
-        handler.close_connection = True
-
-
 @pytest.fixture
-def stub(aws_environment: None) -> Iterator[S3Stub]:
-    told = S3Stub()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def handle_any(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            told.arrived.append(f"{self.command} {self.path}")
-            told.respond(self, body)
-
-        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any  # noqa: N815
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    told.endpoint = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield told
-    told.released.set()
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def stub(aws_environment: None) -> Iterator[ToldServer]:
+    with told_server() as told:
+        yield told
 
 
 Perform = Callable[[StoreRequest], StoreReply]
 
 
 @pytest.fixture(params=CLIENTS)
-def perform(request: pytest.FixtureRequest, stub: S3Stub) -> Perform:
+def perform(request: pytest.FixtureRequest, stub: ToldServer) -> Perform:
     return performer(request.param, stub.endpoint)
 
 
@@ -182,7 +103,7 @@ def name_of(value: object) -> str:
     ("status", "code"), [(412, "PreconditionFailed"), (409, "ConditionalRequestConflict")], ids=name_of
 )
 def test_a_lost_race_is_refused(
-    stub: S3Stub, perform: Perform, asked: StoreRequest, status: int, code: str
+    stub: ToldServer, perform: Perform, asked: StoreRequest, status: int, code: str
 ) -> None:
     stub.answers(status, code)
     assert perform(asked) == Refused()
@@ -193,14 +114,14 @@ def test_a_lost_race_is_refused(
     ("status", "code"), [(412, "PreconditionFailed"), (409, "OperationAborted")], ids=name_of
 )
 def test_an_unconditional_write_is_never_refused(
-    stub: S3Stub, perform: Perform, status: int, code: str
+    stub: ToldServer, perform: Perform, status: int, code: str
 ) -> None:
     stub.answers(status, code)
     assert isinstance(error_of(perform(WRITE)), Unavailable)
     assert len(stub.arrived) == 1
 
 
-def test_a_missing_object_is_missing_or_refused(stub: S3Stub, perform: Perform) -> None:
+def test_a_missing_object_is_missing_or_refused(stub: ToldServer, perform: Perform) -> None:
     stub.answers(404, "NoSuchKey")
     assert perform(READ) == Missing()
     assert perform(REPLACE) == Refused()
@@ -211,7 +132,7 @@ def test_a_missing_object_is_missing_or_refused(stub: S3Stub, perform: Perform) 
 
 @pytest.mark.parametrize("asked", EVERY, ids=name_of)
 def test_a_missing_bucket_is_an_error_that_says_so(
-    stub: S3Stub, perform: Perform, asked: StoreRequest
+    stub: ToldServer, perform: Perform, asked: StoreRequest
 ) -> None:
     stub.answers(404, "NoSuchBucket")
     error = error_of(perform(asked))
@@ -239,7 +160,7 @@ def test_a_missing_bucket_is_an_error_that_says_so(
     ids=name_of,
 )
 def test_what_only_a_change_can_mend_is_permanent(
-    stub: S3Stub, perform: Perform, status: int, code: str, permanent: bool
+    stub: ToldServer, perform: Perform, status: int, code: str, permanent: bool
 ) -> None:
     stub.answers(status, code)
     error = error_of(perform(WRITE))
@@ -248,7 +169,7 @@ def test_what_only_a_change_can_mend_is_permanent(
     assert (error.retry_after is None) is permanent
 
 
-def test_a_wrong_region_is_permanent_and_named(stub: S3Stub) -> None:
+def test_a_wrong_region_is_permanent_and_named(stub: ToldServer) -> None:
     stub.answers(301, "PermanentRedirect")  # boto3 follows it by itself, to the region that S3 names
     error = error_of(open_store("obstore", stub.endpoint).perform(WRITE))
     assert error.permanent
@@ -258,15 +179,14 @@ def test_a_wrong_region_is_permanent_and_named(stub: S3Stub) -> None:
 
 @pytest.mark.parametrize("client", ["obstore", "obstore with boto3", "boto3"])
 def test_missing_credentials_are_named_at_once(
-    client: str, stub: S3Stub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    client: str, stub: ToldServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
     if client == "obstore":  # its look at the machine's metadata would leave this machine
-        error: OsqueueError = s3_faults.explained(
-            s3._fault(Exception("Error performing PUT http://169.254.169.254/latest/api/token")), BUCKET
-        )
+        asked = Exception("Error performing PUT http://169.254.169.254/latest/api/token")
+        error: OsqueueError = s3.S3Store(BUCKET)._fault(asked).explained(BUCKET)
     else:
         error = error_of(open_store(client, stub.endpoint).perform(READ))
     assert "no AWS credentials found: set AWS_ACCESS_KEY_ID" in error.message
@@ -275,13 +195,13 @@ def test_missing_credentials_are_named_at_once(
 
 
 def test_a_missing_client_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3, "find_spec", lambda name: None)
+    monkeypatch.setattr(objects, "find_spec", lambda name: None)
     with pytest.raises(NotInstalled, match=r"pip install 'osqueue\[s3\]'") as caught:
         s3.S3Store(BUCKET)
     assert (caught.value.code, caught.value.permanent) == ("not_installed", True)
 
 
-def test_an_unchanged_object_is_not_sent_again(stub: S3Stub, perform: Perform) -> None:
+def test_an_unchanged_object_is_not_sent_again(stub: ToldServer, perform: Perform) -> None:
     stub.answers(304)
     assert perform(READ_UNLESS) == Unchanged()
     assert len(stub.arrived) == 1
@@ -289,7 +209,7 @@ def test_an_unchanged_object_is_not_sent_again(stub: S3Stub, perform: Perform) -
 
 @pytest.mark.parametrize("asked", EVERY, ids=name_of)
 def test_a_refused_permission_names_what_to_allow(
-    stub: S3Stub, perform: Perform, asked: StoreRequest
+    stub: ToldServer, perform: Perform, asked: StoreRequest
 ) -> None:
     stub.answers(403, "AccessDenied")
     error = error_of(perform(asked))
@@ -299,7 +219,7 @@ def test_a_refused_permission_names_what_to_allow(
     assert len(stub.arrived) == 1
 
 
-def test_an_error_never_quotes_the_answer(stub: S3Stub, perform: Perform) -> None:
+def test_an_error_never_quotes_the_answer(stub: ToldServer, perform: Perform) -> None:
     stub.answers(
         403,
         body="<Error><Code>SignatureDoesNotMatch</Code><AWSAccessKeyId>AKIAEXAMPLE</AWSAccessKeyId></Error>",
@@ -316,7 +236,7 @@ def test_an_error_never_quotes_the_answer(stub: S3Stub, perform: Perform) -> Non
     ("status", "code"), [(500, "InternalError"), (502, ""), (503, "SlowDown")], ids=name_of
 )
 def test_a_server_error_is_ambiguous_and_not_repeated(
-    stub: S3Stub, perform: Perform, asked: StoreRequest, status: int, code: str
+    stub: ToldServer, perform: Perform, asked: StoreRequest, status: int, code: str
 ) -> None:
     stub.answers(status, code)
     error = error_of(perform(asked))
@@ -328,11 +248,11 @@ def test_a_server_error_is_ambiguous_and_not_repeated(
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("asked", [READ, WRITE, REPLACE, DELETE_IF], ids=name_of)
 def test_silence_is_a_timeout(
-    stub: S3Stub, monkeypatch: pytest.MonkeyPatch, client: str, asked: StoreRequest
+    stub: ToldServer, monkeypatch: pytest.MonkeyPatch, client: str, asked: StoreRequest
 ) -> None:
     stub.hangs()
     for seconds in SILENT_S:
-        for module in (s3, s3_boto):
+        for module in (objects, s3_boto):
             monkeypatch.setattr(module, "REQUEST_TIMEOUT_S", seconds)
         assert isinstance(error_of(performer(client, stub.endpoint)(asked)), Timeout)
         if stub.heard():  # else this process stood still, and its time was up before it had sent anything
@@ -342,14 +262,14 @@ def test_silence_is_a_timeout(
 
 @pytest.mark.parametrize("asked", EVERY, ids=name_of)
 def test_a_dropped_connection_is_ambiguous_and_not_repeated(
-    stub: S3Stub, perform: Perform, asked: StoreRequest
+    stub: ToldServer, perform: Perform, asked: StoreRequest
 ) -> None:
     stub.hangs_up()
     assert isinstance(error_of(perform(asked)), Unavailable)
     assert len(stub.arrived) == 1
 
 
-def test_a_dropped_kept_alive_connection_is_not_repeated(stub: S3Stub, perform: Perform) -> None:
+def test_a_dropped_kept_alive_connection_is_not_repeated(stub: ToldServer, perform: Perform) -> None:
     """Clients like to repeat when a connection that served before breaks: it may just have been idle."""
     stub.answers(412, "PreconditionFailed")
     assert perform(REPLACE) == Refused()
@@ -358,7 +278,7 @@ def test_a_dropped_kept_alive_connection_is_not_repeated(stub: S3Stub, perform: 
     assert len(stub.arrived) == 2
 
 
-def test_a_server_that_is_not_there_is_an_error(perform: Perform, stub: S3Stub) -> None:
+def test_a_server_that_is_not_there_is_an_error(perform: Perform, stub: ToldServer) -> None:
     for client in ("obstore", "boto3"):
         error = error_of(open_store(client, "http://127.0.0.1:1").perform(WRITE))
         assert isinstance(error, Unavailable)
@@ -368,7 +288,7 @@ def test_a_server_that_is_not_there_is_an_error(perform: Perform, stub: S3Stub) 
 
 @pytest.mark.parametrize("client", ["obstore", "boto3"])
 def test_a_lost_reply_is_ambiguous_and_the_write_happened_once(
-    client: str, stub: S3Stub, s3_endpoint: str, s3_bucket: str
+    client: str, stub: ToldServer, s3_endpoint: str, s3_bucket: str
 ) -> None:
     direct = open_store(client, s3_endpoint, s3_bucket)
     version = direct.perform(PutIfAbsent("head", b"one"))
@@ -384,7 +304,7 @@ def test_a_lost_reply_is_ambiguous_and_the_write_happened_once(
     assert direct.perform(PutIfMatch("head", b"three", version.version)) == Refused()
 
 
-def test_one_of_many_deletions_that_fails_fails_the_request(stub: S3Stub, perform: Perform) -> None:
+def test_one_of_many_deletions_that_fails_fails_the_request(stub: ToldServer, perform: Perform) -> None:
     stub.answers(
         200,
         body="<?xml version='1.0'?><DeleteResult xmlns='http://s3.amazonaws.com/doc/2006-03-01/'><Error>"
@@ -394,7 +314,7 @@ def test_one_of_many_deletions_that_fails_fails_the_request(stub: S3Stub, perfor
     assert len(stub.arrived) == 1
 
 
-def test_many_deletions_are_one_request(stub: S3Stub, perform: Perform) -> None:
+def test_many_deletions_are_one_request(stub: ToldServer, perform: Perform) -> None:
     stub.answers(
         200,
         body="<?xml version='1.0'?><DeleteResult xmlns='http://s3.amazonaws.com/doc/2006-03-01/'></DeleteResult>",

@@ -42,7 +42,7 @@ def open_s3(bucket: str, prefix: str, endpoint: str) -> Store:
     return S3Store(bucket, prefix, endpoint=endpoint)
 
 
-def open_valkey(address: str) -> Store:
+def open_address(address: str) -> Store:
     from osqueue.stores.address import open_store
 
     return open_store(address).inner
@@ -88,7 +88,7 @@ def open_hot_s3(bucket: str, prefix: str, endpoint: str) -> Store:
 STORES = (
     *("memory", "file", "file-nofsync", "s3", "s3-prefix", "s3-boto-prefix"),
     *("memory-hot", "file-hot", "file-nofsync-hot", "s3-hot"),
-    "valkey",
+    *("valkey", "gs", "az"),
 )
 
 

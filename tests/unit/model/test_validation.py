@@ -66,12 +66,6 @@ def test_an_address_that_is_no_text_is_refused(address: Any) -> None:
     assert caught.value.field == "address"
 
 
-@pytest.mark.parametrize("address", ["azure://x", "az://x", "gs://bucket"])
-def test_an_address_of_a_later_release_is_not_supported(address: str) -> None:
-    with pytest.raises(NotSupported):
-        Queue.connect(address, "mail")
-
-
 @pytest.mark.parametrize(
     "name", ["", "Mail", "-mail", "a_b", "a" * 65, "a/b", "a\n", "é", "..", None, 5, b"a"]
 )

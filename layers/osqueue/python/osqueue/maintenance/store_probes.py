@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from .. import limits
 from ..clock import Machine
-from ..commit.effects import All, Flow
+from ..commit.effects import All, Flow, Sleep
 from ..errors import Rejected
 from ..objects.layout import unavailable
 from ..stores.base import (
@@ -40,6 +40,7 @@ LEVELS = (OK, WARNING, TROUBLE)
 
 FOLDER = "doctor/"
 REPLACEMENTS = 4  # one right after another; files get the inode number of the one before last
+BUSY_S = 1.2  # Google takes one write of an object a second
 RIVALS = 8  # writers that create one object at the same time: one may win
 MACHINE_APART_MS_MAX = 5 * limits.SECOND_MS  # S3 reports whole seconds, and a request takes its time
 
@@ -118,7 +119,7 @@ class StoreProbes:
 
     def _replace(self, first: str) -> Flow[str | None]:
         """put_if_match replaces the version that is there, and refuses a stale one."""
-        reply = yield PutIfMatch(self.key, b"second", first)
+        reply = yield from self._swap(b"second", first)
         if not isinstance(reply, Written):
             self._trouble("compare-and-swap", f"If-Match of the current version: {_answer(reply)}", UNSAFE)
             return None
@@ -140,7 +141,7 @@ class StoreProbes:
         """No version comes back, however soon one write follows another. Answers the last one."""
         seen = list(versions)
         for at in range(REPLACEMENTS):
-            reply = yield PutIfMatch(self.key, b"%d" % at, seen[-1])
+            reply = yield from self._swap(b"%d" % at, seen[-1])
             if not isinstance(reply, Written):
                 self._trouble("versions", f"If-Match of the current version: {_answer(reply)}", UNSAFE)
                 return seen[-1]
@@ -152,6 +153,17 @@ class StoreProbes:
         else:
             self._ok("versions", f"{len(seen)} writes, one right after another, made {len(seen)} versions")
         return seen[-1]
+
+    def _swap(self, body: bytes, version: str) -> Flow[StoreReply]:
+        """Replace the object; after a while once more, where the store takes no writes so soon one after another."""
+        reply: StoreReply = yield PutIfMatch(self.key, body, version)
+        if isinstance(reply, Failed) and not reply.error.permanent:
+            yield Sleep(BUSY_S)
+            found = yield Get(self.key)
+            if isinstance(found, Found) and found.body == body:  # it was taken after all
+                return Written(found.version)
+            reply = yield PutIfMatch(self.key, body, version)
+        return reply
 
     def _read(self, version: str) -> Flow[None]:
         """Conditional and partial reads; a listing in order."""
@@ -195,7 +207,8 @@ class StoreProbes:
             self._warn(
                 "conditional delete",
                 _answer(reply),
-                "Clients' ids of forgotten jobs stay in the store until it works. On S3 it needs boto3.",
+                "Clients' ids of forgotten jobs stay in the store until it works. On S3 it needs boto3, on Azure an"
+                " account key or an identity.",
             )
             return
         self._check(

@@ -7,6 +7,9 @@
                                                        takes one on a network file system
 ``s3://bucket/prefix``                                 S3; ``endpoint=…``, ``region=…``, else the environment;
                                                        ``etag=bare`` leaves the quotes of ETags away
+``gs://bucket/prefix``                                 Google Cloud Storage; ``endpoint=…``
+``az://container/prefix``                              Azure Blob Storage, in the account that the environment
+                                                       names; ``endpoint=…``
 ``valkey://user:password@host:6379/0/prefix``          a Valkey or Redis server; also ``redis://``, with TLS
                                                        ``valkeys://`` and ``rediss://``; ``replicas=…`` waits for some
 ====================================================  =====================================================
@@ -22,6 +25,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 from ..clock import MACHINE, Machine
@@ -38,12 +42,33 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "memory": (),
     "file": ("fsync", "network"),
     "s3": ("endpoint", "region", "etag"),
+    "gs": ("endpoint",),
+    "az": ("endpoint",),
     **dict.fromkeys(VALKEY, ("replicas",)),
 }
-_NOT_YET = ("gs", "gcs", "az", "azure", "abfs")
+_OTHER_NAMES = {"gcs": "gs", "azure": "az", "abfs": "az", "abfss": "az", "wasb": "az", "wasbs": "az"}
+
+
+class _Cloud(NamedTuple):
+    """What messages call a store that is a bucket in a cloud."""
+
+    name: str
+    holder: str
+    example: str
+    variable: str  # of the environment, for credentials
+
+
+_CLOUDS = {
+    "s3": _Cloud("S3", "bucket", "s3://bucket/prefix", "AWS_ACCESS_KEY_ID"),
+    "gs": _Cloud("Google Cloud Storage", "bucket", "gs://bucket/prefix", "GOOGLE_APPLICATION_CREDENTIALS"),
+    "az": _Cloud("Azure", "container", "az://container/prefix", "AZURE_STORAGE_ACCOUNT_NAME"),
+}
 REMOTE = ("http", "https", "lambda")  # an API in front of a store
 _HOST_AND_PORT = re.compile(r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}(?![^/?])")
-_EXAMPLES = "file:///var/lib/jobs, s3://bucket/prefix, memory:// (one process, for tests)"
+_EXAMPLES = (
+    "file:///var/lib/jobs, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, "
+    "memory:// (one process, for tests)"
+)
 
 
 def is_remote(address: object) -> bool:
@@ -84,10 +109,9 @@ def open_store(address: str, machine: Machine = MACHINE) -> CountingStore:
             f" the store. Give the store's own address, such as {_EXAMPLES}",
             field="address",
         )
-    if scheme in _NOT_YET:
-        raise NotSupported(
-            f"{scheme}:// is no store of this release; use one of {_EXAMPLES}", field="address"
-        )
+    if scheme in _OTHER_NAMES:
+        own = _OTHER_NAMES[scheme]
+        raise Rejected(f"write {_CLOUDS[own].example} in the place of {scheme}://", field="address")
     if scheme not in _OPTIONS:
         raise Rejected(f"the address has an unknown scheme; use one of {_EXAMPLES}", field="address")
     place, _, query = rest.partition("?")
@@ -116,15 +140,25 @@ def _open(scheme: str, place: str, options: dict[str, str], machine: Machine) ->
         from .valkey_place import place_in
 
         return ValkeyStore(place_in(scheme, place, options), machine)
-    from .s3 import S3Store
-
+    cloud = _CLOUDS[scheme]
     bucket, _, prefix = place.partition("/")
-    _check_bucket(bucket)
+    _check_bucket(bucket, cloud)
+    prefix = prefix.strip("/")
     endpoint = options.get("endpoint")
     if endpoint is not None:
-        _check_endpoint(endpoint)
+        _check_endpoint(endpoint, cloud)
+    if scheme == "gs":
+        from .gcs import GcsStore
+
+        return GcsStore(bucket, prefix, endpoint)
+    if scheme == "az":
+        from .azure import AzureStore
+
+        return AzureStore(bucket, prefix, endpoint)
+    from .s3 import S3Store
+
     bare = _choice(options, "etag", "quoted", "bare") == "bare"
-    return S3Store(bucket, prefix.strip("/"), endpoint, options.get("region"), bare_etags=bare)
+    return S3Store(bucket, prefix, endpoint, options.get("region"), bare_etags=bare)
 
 
 def _with_faults(store: Store, options: dict[str, str], machine: Machine) -> Store:
@@ -186,22 +220,23 @@ def _choice(options: dict[str, str], name: str, default: str, other: str) -> str
     return text
 
 
-def _check_bucket(bucket: str) -> None:
+def _check_bucket(bucket: str, cloud: _Cloud) -> None:
     if "@" in bucket or ":" in bucket:
         raise Rejected(
-            "an S3 address holds no credentials or port: write s3://bucket/prefix, give credentials through "
-            "the environment (AWS_ACCESS_KEY_ID, …, or a role) and a server of your own as ?endpoint=http://host:port",
+            f"an address in {cloud.name} holds no credentials, account or port: write {cloud.example}, give "
+            f"credentials through the environment ({cloud.variable}, …, or a role) and a server of your own as "
+            "?endpoint=http://host:port",
             field="address",
         )
     if not bucket:
-        raise Rejected("an S3 address names a bucket: s3://bucket/prefix", field="address")
+        raise Rejected(f"an address in {cloud.name} names a {cloud.holder}: {cloud.example}", field="address")
 
 
-def _check_endpoint(endpoint: str) -> None:
+def _check_endpoint(endpoint: str, cloud: _Cloud) -> None:
     if not endpoint.startswith(("http://", "https://")):
         raise Rejected("endpoint must start with http:// or https://", field="endpoint")
-    if "@" in endpoint:
+    if "@" in endpoint or "?" in endpoint:
         raise Rejected(
-            "endpoint must hold no credentials; give them through the environment (AWS_ACCESS_KEY_ID, …)",
+            f"endpoint must hold no credentials; give them through the environment ({cloud.variable}, …)",
             field="endpoint",
         )

@@ -219,6 +219,12 @@ def room_below(prefix: str, key_bytes_max: int = KEY_BYTES_MAX, name_bytes_max: 
     return min(name_bytes_max, key_bytes_max - len(prefix.encode()))
 
 
+def full_prefix(prefix: str) -> str:
+    """What a store puts before every key: empty, or ending in one slash."""
+    prefix = prefix.strip("/")
+    return f"{prefix}/" if prefix else ""
+
+
 class Store(ABC):
     """One place that keeps objects. Methods raise ``Unavailable`` or ``Timeout`` when the answer is unknown."""
 

@@ -32,16 +32,11 @@ from .base import (
     Store,
     Unchanged,
     Written,
+    full_prefix,
 )
-from .s3_faults import (
-    CONNECT_TIMEOUT_S,
-    PAGE_KEYS_MAX,
-    REQUEST_TIMEOUT_S,
-    S3Fault,
-    explained,
-    presentable,
-)
-from .s3_place import condition, default_endpoint, full_prefix, name_bytes_max
+from .faults import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, presentable
+from .s3_faults import PAGE_KEYS_MAX, S3Fault
+from .s3_place import condition, default_endpoint, name_bytes_max
 
 if TYPE_CHECKING:
     import botocore.config
@@ -140,7 +135,7 @@ class BotoStore(Store):
                 return Missing()
             if faulty.fault.status == 416:  # the range begins after the last byte
                 return self.get(Get(request.key, length=0))
-            raise explained(faulty.fault, self.bucket) from None
+            raise faulty.fault.explained(self.bucket) from None
 
     def put(self, request: Put) -> Written:
         return self._definite(self._put(request.key, request.body))
@@ -164,7 +159,7 @@ class BotoStore(Store):
                 "list_objects_v2", Prefix=self.prefix + request.prefix, MaxKeys=limit, **options
             )
         except _Faulty as faulty:
-            raise explained(faulty.fault, self.bucket) from None
+            raise faulty.fault.explained(self.bucket) from None
         keys = tuple(item["Key"][len(self.prefix) :] for item in answer.get("Contents", ()))
         return Listed(keys, more=bool(answer["IsTruncated"]))
 
@@ -175,11 +170,11 @@ class BotoStore(Store):
             try:
                 answer = self._ask("delete_objects", Delete={"Objects": objects, "Quiet": True})
             except _Faulty as faulty:
-                raise explained(faulty.fault, self.bucket) from None
+                raise faulty.fault.explained(self.bucket) from None
             for refusal in answer.get("Errors", ()):
                 if refusal.get("Code") != "NoSuchKey":
                     status = 403 if refusal.get("Code") == "AccessDenied" else 500
-                    raise explained(S3Fault(status, refusal.get("Code", "")), self.bucket)
+                    raise S3Fault(status, refusal.get("Code", "")).explained(self.bucket)
         return Deleted()
 
     def delete_if_match(self, request: DeleteIfMatch) -> Deleted | Refused:
@@ -189,7 +184,7 @@ class BotoStore(Store):
         except _Faulty as faulty:
             if faulty.fault.refused or faulty.fault.absent:
                 return Refused()
-            raise explained(faulty.fault, self.bucket) from None
+            raise faulty.fault.explained(self.bucket) from None
         return Deleted()
 
     def presigned(self, request: Get | AnnouncedPut, seconds: int) -> PresignedRequest | None:
@@ -202,7 +197,7 @@ class BotoStore(Store):
                 self._signer = open_signer(self._session, self._endpoint or default_endpoint(), self._region)
             return presigned(self._signer, self.bucket, self.prefix + request.key, request, seconds)
         except Exception as error:  # noqa: BLE001 - finding credentials may call any service
-            raise explained(_fault(error), self.bucket) from None
+            raise _fault(error).explained(self.bucket) from None
 
     def close(self) -> None:
         with self._lock:
@@ -219,7 +214,7 @@ class BotoStore(Store):
 
     def _definite(self, result: Written | S3Fault) -> Written:
         if isinstance(result, S3Fault):
-            raise explained(result, self.bucket)
+            raise result.explained(self.bucket)
         return result
 
     def _definite_or_refused(self, result: Written | S3Fault, absent_too: bool = False) -> Written | Refused:

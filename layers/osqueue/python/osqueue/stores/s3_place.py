@@ -30,9 +30,3 @@ def name_bytes_max(endpoint: str | None) -> int:
 def condition(version: str, bare: bool) -> str:
     """How a version stands in a condition. Some servers compare what is sent with an ETag that has no quotes."""
     return version[1:-1] if bare and version.startswith('"') else version
-
-
-def full_prefix(prefix: str) -> str:
-    """What a store puts before every key: empty, or ending in one slash."""
-    prefix = prefix.strip("/")
-    return f"{prefix}/" if prefix else ""

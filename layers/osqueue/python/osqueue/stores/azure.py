@@ -1,0 +1,173 @@
+"""Azure Blob Storage through obstore. The version is the ETag, which no write ever gets again.
+
+An object is deleted under a condition by a URL that obstore signs, and one request of our own: obstore's deletion
+takes no condition.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Generator
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from ..errors import NotSupported
+from .base import DeleteIfMatch, Failed, StoreReply
+from .faults import REQUEST_TIMEOUT_S, FaultWords, StoreFault, presentable
+from .objects import Call, ObjectStore, in_either_form
+
+BATCH_KEYS_MAX = 256  # what Azure deletes in one request
+SIGNED_MINUTES = 15
+
+_CREDENTIALS = (
+    "check AZURE_STORAGE_ACCOUNT_NAME, the credentials in the environment (AZURE_STORAGE_ACCOUNT_KEY, "
+    "AZURE_CLIENT_ID with AZURE_TENANT_ID and AZURE_CLIENT_SECRET, or an identity) and the machine's clock"
+)
+_NO_CREDENTIALS = (
+    "no Azure credentials found: set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or those of an "
+    "identity that may use the container"
+)
+_RIGHTS = "give the identity the role Storage Blob Data Contributor on the container"
+_KEPT = "remove leases, legal holds and policies of immutability from what lies below the prefix"
+_BUSY = "fewer requests a second, or another storage account"
+_REMEDIES = {
+    "ContainerNotFound": "create the container or correct the address",
+    "ContainerBeingDeleted": "wait until the container is gone, and create it again",
+    "AccountIsDisabled": "enable the storage account",
+    "AuthenticationFailed": _CREDENTIALS,
+    "InvalidAuthenticationInfo": _CREDENTIALS,
+    "NoAuthenticationInformation": _CREDENTIALS,
+    "AuthorizationFailure": f"{_RIGHTS}, and let this network through the account's firewall",
+    "AuthorizationPermissionMismatch": _RIGHTS,
+    "InsufficientAccountPermissions": _RIGHTS,
+    "UnauthorizedBlobOverwrite": _RIGHTS,
+    "LeaseIdMissing": _KEPT,
+    "BlobImmutableDueToPolicy": _KEPT,
+    "BlobImmutableDueToLegalHold": _KEPT,
+    "SnapshotsPresent": "delete the snapshots of what lies below the prefix",
+    "InvalidBlobType": "keep nothing but block blobs below the prefix",
+    "BlobArchived": "keep what lies below the prefix out of the archive tier",
+    "ServerBusy": _BUSY,
+    "OperationTimedOut": _BUSY,
+}
+
+
+class AzureFault(StoreFault, frozen=True):
+    """A request to Azure that did not end well."""
+
+    words: ClassVar[FaultWords] = FaultWords(
+        service="Azure",
+        holder="container",
+        no_credentials=_NO_CREDENTIALS,
+        by_code=_REMEDIES,
+        by_status={
+            401: _CREDENTIALS,
+            403: _RIGHTS,
+            404: _REMEDIES["ContainerNotFound"],
+            409: _KEPT,
+            412: _KEPT,
+            429: _BUSY,
+            503: _BUSY,
+        },
+        permanent_codes=frozenset(_REMEDIES) - {"ServerBusy", "OperationTimedOut", "ContainerBeingDeleted"},
+    )
+    no_holder: ClassVar[str] = "ContainerNotFound"
+
+    @property
+    def refused(self) -> bool:
+        """A conditional request lost its race. Leases and policies answer with 412 and 409, too."""
+        return (self.status, self.code) in (
+            (412, "ConditionNotMet"),
+            (412, "TargetConditionNotMet"),
+            (412, ""),
+            (409, "BlobAlreadyExists"),
+        )
+
+
+class AzureStore(ObjectStore):
+    """Objects in a container, below a prefix. Account and credentials are those that obstore finds."""
+
+    scheme = "az"
+    extra = "azure"
+    fault = AzureFault
+    # Without credentials obstore asks the machine's metadata for an identity, in a GET with these words.
+    unidentified = re.compile(
+        r"(?s)Account must be specified|token request: Error performing GET \S*[?&]resource=.*error sending request"
+        r"(?!.*TimedOut)"
+    )
+    delete_keys_max: ClassVar[int] = BATCH_KEYS_MAX
+
+    def __init__(self, container: str, prefix: str = "", endpoint: str | None = None) -> None:
+        environment = os.environ
+        endpoint = endpoint or environment.get("AZURE_STORAGE_ENDPOINT") or environment.get("AZURE_ENDPOINT")
+        super().__init__(container, prefix, endpoint)
+        self.account = environment.get("AZURE_STORAGE_ACCOUNT_NAME")
+
+    @property
+    def place(self) -> object:
+        return (self.scheme, self.account, self.endpoint, self.bucket, self.prefix)
+
+    def client(self, **manners: Any) -> Any:
+        import obstore.store
+
+        options: dict[str, Any] = {} if self.endpoint is None else {"endpoint": self.endpoint}
+        return obstore.store.AzureStore(self.bucket, **manners, **options)
+
+    def deletion(self, request: DeleteIfMatch) -> Generator[Call, Any, StoreReply | None]:
+        from datetime import timedelta
+
+        path = self.prefix + request.key
+        url = yield self.call("sign", "DELETE", path, timedelta(minutes=SIGNED_MINUTES))
+        if "%" in urlsplit(url).path:
+            return Failed(
+                NotSupported(
+                    "conditional deletion on Azure needs keys, and a prefix in the address, of ASCII without spaces, "
+                    "%, # and braces: obstore signs no others. Remedy: another prefix.",
+                    field="address",
+                )
+            )
+        yield in_either_form(lambda: _delete(url, request.version))
+        return None
+
+    def _fault(self, error: Exception) -> StoreFault:
+        if isinstance(error, _Unanswered):
+            return AzureFault(timed_out=error.timed_out, detail=presentable(str(error)))
+        if isinstance(error, _Answered):
+            return AzureFault(error.status, error.code)
+        if "SASforSASNotSupported" in str(error):
+            raise NotSupported(
+                "conditional deletion on Azure needs an account key or an identity: nothing can be signed with a "
+                "shared access signature. Remedy: set AZURE_STORAGE_ACCOUNT_KEY, or use an identity."
+            ) from None
+        return super()._fault(error)
+
+
+class _Answered(Exception):
+    def __init__(self, status: int, code: str) -> None:
+        self.status = status
+        self.code = code
+
+
+class _Unanswered(Exception):
+    def __init__(self, error: Exception) -> None:
+        super().__init__(f"{type(error).__name__}: {error}")
+        reason = getattr(error, "reason", error)
+        self.timed_out = isinstance(reason, TimeoutError)
+
+
+def _delete(url: str, etag: str) -> None:
+    """One DELETE of a signed URL, which is allowed by its signature and whose text is a secret."""
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+    from urllib.request import Request, urlopen
+
+    request = Request(url, method="DELETE", headers={"If-Match": etag})  # noqa: S310 - obstore made it
+    try:
+        with urlopen(request, timeout=REQUEST_TIMEOUT_S):  # noqa: S310
+            pass
+    except HTTPError as error:
+        error.close()
+        raise _Answered(error.code, error.headers.get("x-ms-error-code", "")) from None
+    except (OSError, HTTPException) as error:
+        raise _Unanswered(error) from None

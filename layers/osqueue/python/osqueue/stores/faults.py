@@ -1,0 +1,81 @@
+"""What the errors of an object store behind HTTP mean, whichever client reports them and whoever keeps the store.
+
+A client's exception becomes a ``StoreFault``; from here on nobody knows the client. The text of an exception
+never reaches a caller as it is: it may quote the request, and with it credentials.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import ClassVar
+
+from msgspec import Struct
+
+from ..errors import OsqueueError, Timeout, Unavailable
+
+CONNECT_TIMEOUT_S = 3.0
+REQUEST_TIMEOUT_S = 20.0  # one request, body and answer; 8 MB segments need some of it on slow lines
+
+_DETAIL_CHARS_MAX = 160
+
+
+class FaultWords(Struct, frozen=True):
+    """How a kind of store is called, and what to do when it answers with an error."""
+
+    service: str  # "S3"
+    holder: str  # what it calls the thing that the address names: "bucket"
+    no_credentials: str
+    by_code: Mapping[str, str]  # the store's own word for an error: the remedy
+    by_status: Mapping[int, str]  # of HTTP, where there is no such word
+    permanent_codes: frozenset[str]  # until somebody changes something, it will go on answering these
+    permanent_status: frozenset[int] = frozenset({301, 401, 403, 501})
+
+
+class StoreFault(Struct, frozen=True):
+    """A request that did not end well."""
+
+    status: int | None = None  # of the HTTP answer; None when none arrived
+    code: str = ""  # the store's word for it, such as NoSuchBucket
+    timed_out: bool = False
+    unidentified: bool = False  # the client found no credentials to sign with
+    detail: str = ""  # what the client says, for faults that no answer explains
+
+    words: ClassVar[FaultWords]
+    no_holder: ClassVar[str]  # the code that says that there is no such bucket
+
+    @property
+    def refused(self) -> bool:
+        """A conditional request lost its race."""
+        return self.status == 412
+
+    @property
+    def absent(self) -> bool:
+        """There is no such object (in an existing bucket)."""
+        return self.status == 404 and self.code != self.no_holder
+
+    def explained(self, name: str) -> OsqueueError:
+        """The error for a fault that is no answer of the port: what happened and what to do."""
+        words = self.words
+        where = f"{words.service} {words.holder} {name!r}"
+        if self.unidentified:
+            return Unavailable(f"{where}: {words.no_credentials}.", permanent=True)
+        if self.timed_out:
+            return Timeout(
+                f"{where}: no answer in time (connect {CONNECT_TIMEOUT_S:g} s, request {REQUEST_TIMEOUT_S:g} s). "
+                "Remedy: try again; check the network and the endpoint if it lasts."
+            )
+        if self.status is None:
+            return Unavailable(f"{where}: {self.detail}. Remedy: check endpoint, network and credentials.")
+        remedy = words.by_code.get(self.code) or words.by_status.get(self.status, "try again later")
+        said = f"{self.status} {self.code}".rstrip()
+        permanent = self.code in words.permanent_codes or self.status in words.permanent_status
+        return Unavailable(
+            f"{where}: {words.service} answered {said}. Remedy: {remedy}.", permanent=permanent
+        )
+
+
+def presentable(text: str) -> str:
+    """The first line of a client's message, without bodies and without the parameters of URLs."""
+    line = text.strip().partition("\n")[0].partition("<")[0]
+    return re.sub(r"\?\S+", "?…", line)[:_DETAIL_CHARS_MAX].rstrip(" .:") or "no answer"
