@@ -32,6 +32,7 @@ NAMES = (
     "archive",
     "lookup",
     "stack",
+    "handlers",
     "serve",
     "compaction",
     "thin",

@@ -105,3 +105,43 @@ def test_a_handler_loads_what_its_routes_need_and_no_more() -> None:
 def test_rows_that_stand_alone_are_all_rows_of_their_functions() -> None:
     alone = {route.function for route in WORK}
     assert [route for route in ROUTES if route.function in alone] == list(WORK)
+
+
+EVALUATED = """
+import collections, io, json, sys, threading
+found = collections.Counter()
+
+def look(frame, event, argument):
+    if event == "call" and frame.f_code.co_name == "get_class_annotations":
+        for each in frame.f_locals["obj"].__mro__:
+            texts = [text for text in vars(each).get("__annotations__", {{}}).values() if isinstance(text, str)]
+            if texts and each.__module__.startswith("osqueue"):
+                found[each.__module__] += len(texts)
+
+sys.setprofile(look)
+threading.setprofile(look)
+from bench.handlers_worker import called, loaded
+handler, out = loaded({path!r}), sys.stdout
+sys.stdout = io.StringIO()
+called(handler, "jobs", {{"payload": 1}})
+sys.stdout = out
+print(json.dumps(found))
+"""
+TEXTS_MAX = (
+    13  # of follow-ups, which name themselves and what reads them, and of a job that names its cancellation
+)
+
+
+def test_types_of_what_is_decoded_are_not_compiled_from_text_at_each_start() -> None:
+    """msgspec asks for them, and each text is compiled anew in each process: 600 were a tenth of a cold start."""
+    path = str(ROOT / "functions/enqueue/handler.py")
+    answer = subprocess.run(
+        [sys.executable, "-c", EVALUATED.format(path=path)],
+        env={**os.environ, **environment("memory://"), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    found = json.loads(answer.stdout.splitlines()[-1])  # the function's log stands before it
+    assert sum(found.values()) <= TEXTS_MAX, found

@@ -19,8 +19,6 @@ done without it; a note may be read twice, or after its writer has given up. The
 session rows decide what was applied: see ``protocol``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

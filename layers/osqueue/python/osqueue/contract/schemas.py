@@ -7,8 +7,6 @@ for is silently ignored; clients ignore unknown fields in answers.
 wrote travels as base64 in ``data``, with the serialiser's name in ``codec``.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated
 

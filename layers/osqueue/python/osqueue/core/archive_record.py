@@ -9,8 +9,6 @@ any other serialiser in base64. It is text and no value of its own, because a co
 because the bytes have to come back as they were.
 """
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from base64 import b64decode, b64encode

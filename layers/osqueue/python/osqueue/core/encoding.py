@@ -15,8 +15,6 @@ a newer one and neither is ever mistaken for state.
     frame     magic (4) | format (2) | CRC-32 of the rest (4) | the rest            (integers big-endian)
 """
 
-from __future__ import annotations
-
 import math
 import struct
 import zlib

@@ -6,8 +6,6 @@ object keeps its name, its layout and whoever refers to it. A job that may run a
 marked besides: zeros are the payload of nobody knows which serialiser, and one beside the head stays a reference.
 """
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from collections.abc import Callable, Collection, Iterator

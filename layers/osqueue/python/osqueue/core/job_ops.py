@@ -3,8 +3,6 @@
 Every operation answers per item: one bad item fails alone.
 """
 
-from __future__ import annotations
-
 from msgspec import Struct
 
 from .rows import Lent, StoredContent
@@ -45,7 +43,7 @@ class JobSpec(Struct, frozen=True, array_like=True, gc=False):
     group: str = ""
     then: bytes = b""  # see ``Links``
     batch: bytes = b""  # the key of one, in the same shard
-    restarts: CancelJob | None = None  # the job that holds the id, and makes room for this one
+    restarts: "CancelJob | None" = None  # the job that holds the id, and makes room for this one
     units: int | None = None  # None: 1
 
 

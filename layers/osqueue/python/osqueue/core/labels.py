@@ -11,8 +11,6 @@ of many blocks labels each of them as well. An index holds the labels of the spa
 many has none, which means: look into it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from hashlib import blake2b

@@ -4,8 +4,6 @@ A request is a vector of operations with an identity ``(env, n, nonce)`` that is
 first sent. The operations are in ``job_ops`` and ``queue_ops``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import IntEnum
 from hashlib import shake_256

@@ -1,7 +1,5 @@
 """What can be asked of a queue as a whole, by its operators and by upkeep; and of a pacer."""
 
-from __future__ import annotations
-
 from .job_ops import Operation, SpanSwap, TicketUse
 from .rows import BatchRow, BodyRef, StoredRow
 from .settings import ConsumerSettings, KindSettings

@@ -1,7 +1,5 @@
 """Stored rows: what they are made of, references to bytes beside the head, and the row of a batch."""
 
-from __future__ import annotations
-
 from msgspec import Struct
 
 

@@ -1,7 +1,5 @@
 """What an operator may change while a queue runs, of it and of its kinds. Each shard keeps a copy in its head."""
 
-from __future__ import annotations
-
 from msgspec.structs import asdict, replace
 
 from .. import limits
@@ -84,7 +82,7 @@ class QueueSettings(StoredRow, frozen=True):
         own = self.overrides.get(group) if self.overrides else None
         return self.group_running if own is None or own.running is None else own.running
 
-    def of_kind(self, kind: str) -> QueueSettings:
+    def of_kind(self, kind: str) -> "QueueSettings":
         """The settings as they hold for jobs of one kind."""
         for row in self.kinds:
             if row.kind == kind:

@@ -10,8 +10,6 @@ Rows are encoded as MessagePack arrays, so fields may be added only at the end a
 Times are integer milliseconds since the Unix epoch, UTC. Keys are the 16 bytes of a UUIDv7.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from msgspec import Struct

@@ -5,8 +5,6 @@ the options of the command line, the columns of Spark, and what callers see of a
 ``core``, which knows nobody, and the reference in ``docs/api.md``: tests compare both with the table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, TypedDict

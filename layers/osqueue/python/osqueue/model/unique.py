@@ -1,7 +1,5 @@
 """How an id is kept unique: for how long it is taken, and what a second job under it does to the first."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 

@@ -16,8 +16,6 @@ nobody enqueues under that key again. An entry may be behind: it names a job tha
 that is forgotten: see ``free``.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 
