@@ -54,7 +54,7 @@ MAY_KNOW: dict[str, tuple[str, ...]] = {
     "pacer": (*THINGS, "operations", "queue"),
     "otel": (*ENGINE, "model", "operations", "worker"),
     "aws": (*THINGS, "aws_calls", "events", "operations", "worker", "queue"),
-    "testing": (*THINGS, "aws_calls", "events", "operations", "worker", "queue", "aws"),
+    "testing": (*THINGS, "aws_calls", "events", "maintenance", "operations", "worker", "queue", "aws"),
     "pytest_plugin": ("testing",),
     "server": (*THINGS, "events", "maintenance", "operations", "contract", "queue"),
     "aws_lambda": (*THINGS, "aws_calls", "events", "contract", "server"),
