@@ -27,7 +27,6 @@ from ...stores.base import (
     PutIfAbsent,
     PutIfMatch,
     Refused,
-    Remark,
     Store,
     StoreRequest,
     TakeTurn,
@@ -86,7 +85,7 @@ class OfferRules:
         assert hash(store.place) == hash(store.place)
         if type(store).place is not Store.place:
             assert store.place == other.place
-        assert all(isinstance(remark, Remark) and remark.found for remark in store.remarks())
+        assert all(remark.check and remark.found for remark in store.remarks())
         assert store.room_below("a/") <= min(store.key_bytes_max - 2, store.name_bytes_max)
         other.close()
 
