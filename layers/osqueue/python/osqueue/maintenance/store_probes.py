@@ -40,10 +40,14 @@ LEVELS = (OK, WARNING, TROUBLE)
 
 FOLDER = "doctor/"
 REPLACEMENTS = 4  # one right after another; files get the inode number of the one before last
+ORDER = ("-z", "-order/b", "-order.a", "-order/a", "-Z", "-é")  # ends of keys, as they are written
 RIVALS = 8  # writers that create one object at the same time: one may win
 MACHINE_APART_MS_MAX = 5 * limits.SECOND_MS  # S3 reports whole seconds, and a request takes its time
 
 UNSAFE = "Do not keep queues here: acknowledged jobs would be lost. Use Amazon S3, or a server with conditional writes."
+UNORDERED = (
+    "Do not keep queues here: announced jobs would be passed over. Use a store that lists by the bytes."
+)
 ELSEWHERE = "Do what it says, or keep queues elsewhere."
 RIGHTS = (
     "Allow reading and writing there: in a bucket s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket on the"
@@ -60,6 +64,7 @@ class Finding(Struct, frozen=True):
     remedy: str = ""  # what to do, where something is to be done
     queue: str | None = None
     shard: int | None = None
+    figures: dict[str, float] = {}  # what was measured, each with its unit in its name
 
 
 class StoreProbes:
@@ -154,7 +159,7 @@ class StoreProbes:
         return seen[-1]
 
     def _read(self, version: str) -> Flow[None]:
-        """Conditional and partial reads; a listing in order."""
+        """Conditional and partial reads, and listings."""
         plain = yield Put(self.key + "-plain", b"0123456789")
         self._check("put", plain, isinstance(plain, Written), "an object is written", RIGHTS)
         part = yield Get(self.key + "-plain", start=3, length=4)
@@ -167,9 +172,26 @@ class StoreProbes:
             self._warn(
                 "conditional get", f"the answer was: {_answer(unchanged)}", "Reads will cost more traffic."
             )
+        yield from self._list()
+
+    def _list(self) -> Flow[None]:
+        """A listing holds what was written, in the order of its bytes, page by page."""
+        names = [self.key + end for end in ORDER]
+        for name in names:
+            yield Put(name, b"", durable=False)
+        expected = tuple(sorted([self.key, self.key + "-plain", *names], key=str.encode))
         listed = yield List(self.key)
-        right = isinstance(listed, Listed) and listed.keys[:1] == (self.key,) and len(listed.keys) >= 2
-        self._check("list", listed, right, "what was written is listed at once, in order", RIGHTS)
+        right = isinstance(listed, Listed) and {*listed.keys} >= {*expected}
+        self._check("list", listed, right, "what was written is listed at once", RIGHTS)
+        if not isinstance(listed, Listed) or not right:
+            return
+        first = yield List(self.key, limit=2)
+        second = yield List(self.key, after=expected[1])
+        pages = [each.keys if isinstance(each, Listed) else () for each in (first, second)]
+        if (listed.keys, pages) == (expected, [expected[:2], expected[2:]]):
+            self._ok("order", f"{len(expected)} keys are listed in the order of their bytes, page by page")
+        else:
+            self._trouble("order", "keys are not listed in the order of their bytes, page by page", UNORDERED)
 
     def _race(self) -> Flow[None]:
         """Of several writers that create one object at the same time, one wins."""
@@ -213,7 +235,7 @@ class StoreProbes:
         self._check("delete", reply, right, "an object is removed", RIGHTS)
 
     def _clean(self) -> Flow[None]:
-        rest = ("", "-plain", "-absent", "-race")
+        rest = ("", "-plain", "-absent", "-race", *ORDER)
         if not isinstance((yield Delete(tuple(self.key + end for end in rest))), Deleted):
             self._warn("clean-up", f"{self.key}* is left in the store", "Remove it by hand.")
 
