@@ -40,7 +40,7 @@ LEVELS = (OK, WARNING, TROUBLE)
 
 FOLDER = "doctor/"
 REPLACEMENTS = 4  # one right after another; files get the inode number of the one before last
-ORDER = ("-z", "-order/b", "-order.a", "-order/a", "-Z", "-é")  # ends of keys, as they are written
+ORDERED = f"{FOLDER}order"  # what keys begin with that are listed; servers on file systems put a slash first
 RIVALS = 8  # writers that create one object at the same time: one may win
 MACHINE_APART_MS_MAX = 5 * limits.SECOND_MS  # S3 reports whole seconds, and a request takes its time
 
@@ -75,7 +75,10 @@ class StoreProbes:
         self.apart_ms: int | None = None  # by how much this machine is ahead of the store
         if store_ms is not None:
             self.apart_ms = machine.now_ms() - store_ms
-        self.key = f"{FOLDER}{machine.bits(64):016x}"
+        self.name = f"{machine.bits(64):016x}"
+        self.key = FOLDER + self.name
+        names = [ORDERED + between + self.name for between in ("-", "-/", ".", "/", "A", "a", "é")]
+        self.ordered = tuple(sorted(names, key=str.encode))
         self.written = True  # there may be something to remove
         self.findings: list[Finding] = []
 
@@ -175,23 +178,27 @@ class StoreProbes:
         yield from self._list()
 
     def _list(self) -> Flow[None]:
-        """A listing holds what was written, in the order of its bytes, page by page."""
-        names = [self.key + end for end in ORDER]
-        for name in names:
+        """A listing holds what was written at once, in the order of its bytes, page by page."""
+        for name in reversed(self.ordered):
             yield Put(name, b"", durable=False)
-        expected = tuple(sorted([self.key, self.key + "-plain", *names], key=str.encode))
-        listed = yield List(self.key)
-        right = isinstance(listed, Listed) and {*listed.keys} >= {*expected}
+        listed = yield List(ORDERED)
+        own = self._own(listed)
+        right = {*own} == {*self.ordered}
         self._check("list", listed, right, "what was written is listed at once", RIGHTS)
-        if not isinstance(listed, Listed) or not right:
-            return
-        first = yield List(self.key, limit=2)
-        second = yield List(self.key, after=expected[1])
-        pages = [each.keys if isinstance(each, Listed) else () for each in (first, second)]
-        if (listed.keys, pages) == (expected, [expected[:2], expected[2:]]):
-            self._ok("order", f"{len(expected)} keys are listed in the order of their bytes, page by page")
-        else:
-            self._trouble("order", "keys are not listed in the order of their bytes, page by page", UNORDERED)
+        if right:
+            page = yield List(ORDERED, limit=2)
+            rest = yield List(ORDERED, after=self.ordered[1])
+            paged = isinstance(page, Listed) and len(page.keys) == 2 and page.more
+            if own == self.ordered and paged and self._own(rest) == self.ordered[2:]:
+                self._ok("order", f"{len(own)} keys are listed in the order of their bytes, page by page")
+            else:
+                self._trouble(
+                    "order", "keys are not listed in the order of their bytes, page by page", UNORDERED
+                )
+
+    def _own(self, listed: StoreReply) -> tuple[str, ...]:
+        """Of a listing, the keys of this probe: others may be at work."""
+        return tuple(key for key in listed.keys if self.name in key) if isinstance(listed, Listed) else ()
 
     def _race(self) -> Flow[None]:
         """Of several writers that create one object at the same time, one wins."""
@@ -235,8 +242,8 @@ class StoreProbes:
         self._check("delete", reply, right, "an object is removed", RIGHTS)
 
     def _clean(self) -> Flow[None]:
-        rest = ("", "-plain", "-absent", "-race", *ORDER)
-        if not isinstance((yield Delete(tuple(self.key + end for end in rest))), Deleted):
+        rest = tuple(self.key + end for end in ("", "-plain", "-absent", "-race"))
+        if not isinstance((yield Delete((*rest, *self.ordered))), Deleted):
             self._warn("clean-up", f"{self.key}* is left in the store", "Remove it by hand.")
 
     # ── The clock ────────────────────────────────────────────────────────────
