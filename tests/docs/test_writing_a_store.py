@@ -54,6 +54,7 @@ def test_the_store_of_the_page_keeps_the_contract(folder: Path) -> None:
 
 
 def test_a_worker_runs_jobs_on_it(folder: Path) -> None:
+    run(folder, sys.executable, "sign_up.py")
     (block,) = [each for each in blocks_of(PAGE) if each.language == "sh"]
     tally = json.loads(run(folder, "bash", "-euc", block.text).splitlines()[-1])
     assert (tally["queue"], tally["completed"]) == ("emails", 1)
