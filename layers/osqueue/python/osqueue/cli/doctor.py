@@ -32,7 +32,7 @@ from .options import (
     open_at,
 )
 from .output import Output
-from .store import Findings, TimedDriver, everything, promises
+from .store import Diagnosis, TimedDriver, everything, promises
 
 BACKUP_COLUMNS = ("queue", "shard", "backup", "at", "jobs", "commits", "message")
 NEWEST = "newest"
@@ -115,7 +115,7 @@ def doctor(
 
 # ── Looking ──────────────────────────────────────────────────────────────────
 def _examine(output: Output, runner: TimedDriver, address: str, queue: str | None, deep: bool) -> None:
-    told = Findings(output)
+    told = Diagnosis(output)
     tell = told.tell
     probe = StoreProbes(runner.machine, runner.store.clock_ms())
     for findings in promises(runner, probe) if queue is not None else everything(runner, probe, address):

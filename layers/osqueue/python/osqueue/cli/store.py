@@ -57,8 +57,8 @@ class TimedDriver(BlockingDriver):
         return self.run(measure(self.machine)) if now is None else self.machine.now_ms() - now
 
 
-class Findings:
-    """What was found, printed as it comes."""
+class Diagnosis:
+    """What was found of a store or a queue, printed as it comes."""
 
     def __init__(self, output: Output) -> None:
         self.output = output
@@ -128,7 +128,7 @@ def check(output: Output, address: str, timeout: float) -> None:
     of request takes, and what it costs to look for jobs. Ends with code 1 if anything is in trouble.
     """
     runner = TimedDriver(open_at(address), MACHINE, timeout)
-    told = Findings(output)
+    told = Diagnosis(output)
     for findings in everything(runner, StoreProbes(runner.machine, runner.store.clock_ms()), address):
         told.tell(findings)
     told.conclude()
