@@ -54,7 +54,7 @@ MAY_KNOW: dict[str, tuple[str, ...]] = {
     "pacer": (*THINGS, "operations", "queue"),
     "otel": (*ENGINE, "model", "operations", "worker"),
     "aws": (*THINGS, "aws_calls", "events", "operations", "worker", "queue"),
-    "testing": (*THINGS, "aws_calls", "events", "operations", "worker", "queue", "aws"),
+    "testing": (*THINGS, "aws_calls", "events", "maintenance", "operations", "worker", "queue", "aws"),
     "pytest_plugin": ("testing",),
     "server": (*THINGS, "events", "maintenance", "operations", "contract", "queue"),
     "aws_lambda": (*THINGS, "aws_calls", "events", "contract", "server"),
@@ -250,7 +250,10 @@ def test_no_class_name_means_two_things() -> None:
 
 def test_a_test_is_named_after_the_module_that_it_tests() -> None:
     """Whoever looks for the tests of ``stores/file.py`` finds ``unit/stores/test_file.py`` and ``test_file_….py``."""
-    modules = {(room_of(dotted(path)), path.stem) for path in MODULES}
+    modules = {
+        (room_of(dotted(path)), path.parent.name if path.stem == "__init__" else path.stem)
+        for path in MODULES
+    }
     modules |= {("", path.stem) for path in LIBRARY.glob("*.py")} | {("", "architecture")}
     modules |= {(folder, path.stem) for folder in ("bench", "demo") for path in modules_in(ROOT / folder)}
     lost = []

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from osqueue import Queue
 from osqueue.cli import output as printed
 from osqueue.cli.app import app
+from osqueue.maintenance import store_measures, store_races
 from tests.support.commands import Run
 
 
@@ -37,3 +38,10 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def q(address: str) -> Queue[Any]:
     return Queue.connect(address, "emails")  # type: ignore[no-any-return]
+
+
+@pytest.fixture(autouse=True)
+def _few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store is looked at by no other process, and its requests are not timed for long."""
+    monkeypatch.setattr(store_races, "PROCESSES", 0)
+    monkeypatch.setattr(store_measures, "SAMPLES_MAX", 3)

@@ -25,6 +25,7 @@ from osqueue.stores.base import (
     Failed,
     Get,
     List,
+    Listed,
     Put,
     PutIfAbsent,
     PutIfMatch,
@@ -57,6 +58,10 @@ def ignores_the_version_of_a_get(request: StoreRequest) -> StoreRequest:
     return replace(request, unless=None) if isinstance(request, Get) else request
 
 
+def lists_in_another_order(request: StoreRequest) -> StoreRequest | StoreReply:
+    return Listed((), more=False) if isinstance(request, List) and request.after else request
+
+
 def keeps_what_is_deleted(request: StoreRequest) -> StoreRequest | StoreReply:
     return Deleted() if isinstance(request, Delete) else request
 
@@ -71,7 +76,7 @@ def test_a_sound_store_is_fine_and_nothing_is_left_in_it(clinic: Clinic) -> None
     before = clinic.names()
     found = clinic.probe()
     assert {each.level for each in found} == {OK}
-    assert len(found) == 11
+    assert len(found) == 12
     assert clinic.names() == before
 
 
@@ -84,6 +89,7 @@ def test_a_sound_store_is_fine_and_nothing_is_left_in_it(clinic: Clinic) -> None
         (ignores_the_version_of_a_delete, "store: conditional delete", "deleted"),
         (ignores_ranges, "store: range", "not as it should be"),
         (keeps_what_is_deleted, "store: delete", "deleted"),
+        (lists_in_another_order, "store: order", "page by page"),
         (forbids(PutIfAbsent), "store: create", "access denied"),
         (forbids(PutIfMatch), "store: compare-and-swap", "access denied"),
         (forbids(Get), "store: get", "access denied"),

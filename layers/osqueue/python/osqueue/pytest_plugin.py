@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+pytest.register_assert_rewrite("osqueue.testing.store_contract")  # its tests show what they compared
+
 
 @pytest.fixture
 def osqueue_manual() -> Iterator[Callable[..., Any]]:

@@ -32,6 +32,7 @@ from ..queue.blocking import Queue
 from ..server.async_app import AsyncApi
 from ..stores.address import open_store
 from ..stores.counting import CountingStore
+from ..stores.prices import prices_at
 from .admission import Admission
 from .app import ServerApp
 from .connection import BoundedConnection
@@ -122,7 +123,7 @@ def app_over(
     """The API of a store with its dashboard."""
     memory = HeadMemory(store)
     view = AsyncApi(RecentHeads(memory, memory))
-    billed = options.store.startswith("s3:")
+    billed = prices_at(options.store) is not None
     overview = Overview(view, memory, lambda: store.requests, billed)
     dashboard = Dashboard(overview, admission, place_of(options.store))
     api = AsyncApi(memory, sinks=sinks)

@@ -34,6 +34,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "reap": "Upkeep of one queue or all.",
         "doctor": "Find what is wrong, and put it right.",
     },
+    "Stores": {"store": "Check a store by itself: what it promises, how quick it is, what it costs."},
     "Schedules": {"cron": "Schedules, by which jobs are made at their times: list, add, run, pause, remove."},
     "Interval queues": {"pacer": "Interval queues: create, look at, pause, resume, reset, remove."},
     "Workers": {"worker": "Run the handlers of a queue object in a module of yours."},

@@ -9,21 +9,18 @@ import click
 import msgspec
 
 from .. import limits
-from ..clock import MACHINE, Machine
-from ..commit.driver import BlockingDriver
-from ..commit.effects import Effect
+from ..clock import MACHINE
 from ..core.encoding import decode_head
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Timeout
 from ..maintenance import doctor as checks
 from ..maintenance import orphan_ids
 from ..maintenance.head_restore import Restorer, RestoreReport, hourly_backups, live_count
-from ..maintenance.store_probes import OK, TROUBLE, WARNING, Finding, StoreProbes, measure, of_settings, worst
+from ..maintenance.store_probes import TROUBLE, WARNING, Finding, StoreProbes
 from ..model import validation
 from ..model.fields import moment
 from ..objects.layout import registered
 from ..queue.blocking import Queue
-from ..stores.base import Found, Get, Store
-from .exits import REFUSED
+from ..stores.base import Found, Get
 from .options import (
     StoreCommand,
     complete_address,
@@ -35,6 +32,7 @@ from .options import (
     open_at,
 )
 from .output import Output
+from .store import Diagnosis, TimedDriver, everything, promises
 
 BACKUP_COLUMNS = ("queue", "shard", "backup", "at", "jobs", "commits", "message")
 NEWEST = "newest"
@@ -45,8 +43,6 @@ SHOWN = (
     "backup_at",
     "kept",
 )  # of a restore, to a person; sentences tell the rest
-SIGNS = {OK: "ok", "warning": "warning", TROUBLE: "TROUBLE"}
-
 EPILOG = """\b
 Examples:
   osqueue doctor s3://bucket/prefix                     (the store and every queue)
@@ -54,33 +50,6 @@ Examples:
   osqueue doctor s3://bucket/prefix emails --backups
   osqueue doctor s3://bucket/prefix emails --restore
 """
-
-
-class TimedDriver(BlockingDriver):
-    """Runs flows until its time is up."""
-
-    store: Store
-
-    def __init__(self, store: Store, machine: Machine, seconds: float) -> None:
-        super().__init__(store, machine)
-        self.until = machine.monotonic() + seconds
-
-    def perform(self, effect: Effect) -> Any:
-        """Carry out one effect. Raises Timeout when the time is up."""
-        if self.machine.monotonic() > self.until:
-            raise Timeout("it was not done in time. Everything can be repeated: give it more with --timeout.")
-        return super().perform(effect)
-
-    def queue(self, name: str) -> Queue[Any]:
-        """A queue whose flows end when this one's time is up."""
-        made = Queue[Any](self.store, name, machine=self.machine)
-        made._driver = self
-        return made
-
-    def ahead_ms(self) -> int:
-        """By how much this machine is ahead of the store's clock."""
-        now = self.store.clock_ms()
-        return self.run(measure(self.machine)) if now is None else self.machine.now_ms() - now
 
 
 @click.command("doctor", short_help="Find what is wrong, and put it right.", cls=StoreCommand, epilog=EPILOG)
@@ -127,7 +96,7 @@ def doctor(
         raise click.UsageError("--fix-ids is for all shards: an id belongs to none.")
     runner = TimedDriver(open_at(address), MACHINE, timeout)
     if queue is None:
-        _examine(output, runner, None, how["deep"])
+        _examine(output, runner, address, None, how["deep"])
         return
     validation.queue_name(queue)
     if how["backups"]:
@@ -141,22 +110,16 @@ def doctor(
         fixed = runner.queue(queue)._run(orphan_ids.fix(queue, _shards(runner, queue, None)))
         output.record({"queue": queue, **msgspec.structs.asdict(fixed)})
     else:
-        _examine(output, runner, queue, how["deep"])
+        _examine(output, runner, address, queue, how["deep"])
 
 
 # ── Looking ──────────────────────────────────────────────────────────────────
-def _examine(output: Output, runner: TimedDriver, queue: str | None, deep: bool) -> None:
-    found: list[Finding] = []
-
-    def tell(findings: list[Finding]) -> None:
-        found.extend(findings)
-        for each in findings:
-            _show(output, each)
-
+def _examine(output: Output, runner: TimedDriver, address: str, queue: str | None, deep: bool) -> None:
+    told = Diagnosis(output)
+    tell = told.tell
     probe = StoreProbes(runner.machine, runner.store.clock_ms())
-    tell(runner.run(probe.run()))
-    tell([probe.clock()])
-    tell([of_settings(each) for each in runner.store.remarks()])
+    for findings in promises(runner, probe) if queue is not None else everything(runner, probe, address):
+        tell(findings)
     now_ms = runner.machine.now_ms() - (probe.apart_ms or 0)
     try:
         if queue is not None:
@@ -176,23 +139,7 @@ def _examine(output: Output, runner: TimedDriver, queue: str | None, deep: bool)
         raise
     except OsqueueError as error:
         tell([Finding(TROUBLE, "queues", error.message, "See the checks of the store.")])
-    level = worst(found)
-    counts = {name: sum(each.level == name for each in found) for name in SIGNS}
-    output.note(", ".join(f"{count} {name}" for name, count in counts.items()))
-    if level == TROUBLE:
-        raise click.exceptions.Exit(REFUSED)
-
-
-def _show(output: Output, finding: Finding) -> None:
-    if not output.tables:
-        output.document(finding)
-        return
-    place = "" if finding.queue is None else finding.queue
-    if finding.shard is not None:
-        place = f"{place}/{finding.shard}"
-    output.text(f"{SIGNS[finding.level]:<8} {place + ' ' if place else ''}{finding.check}: {finding.found}")
-    if finding.remedy:
-        output.text(f"         → {finding.remedy}")
+    told.conclude()
 
 
 def _shards(runner: TimedDriver, queue: str, shard: int | None) -> list[int]:

@@ -41,10 +41,14 @@ LEVELS = (OK, WARNING, TROUBLE)
 FOLDER = "doctor/"
 REPLACEMENTS = 4  # one right after another; files get the inode number of the one before last
 BUSY_S = 1.2  # Google takes one write of an object a second
+ORDERED = f"{FOLDER}order"  # what keys begin with that are listed; servers on file systems put a slash first
 RIVALS = 8  # writers that create one object at the same time: one may win
 MACHINE_APART_MS_MAX = 5 * limits.SECOND_MS  # S3 reports whole seconds, and a request takes its time
 
 UNSAFE = "Do not keep queues here: acknowledged jobs would be lost. Use Amazon S3, or a server with conditional writes."
+UNORDERED = (
+    "Do not keep queues here: announced jobs would be passed over. Use a store that lists by the bytes."
+)
 ELSEWHERE = "Do what it says, or keep queues elsewhere."
 RIGHTS = (
     "Allow reading and writing there: in a bucket s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket on the"
@@ -61,6 +65,7 @@ class Finding(Struct, frozen=True):
     remedy: str = ""  # what to do, where something is to be done
     queue: str | None = None
     shard: int | None = None
+    figures: dict[str, float] = {}  # what was measured, each with its unit in its name
 
 
 class StoreProbes:
@@ -71,7 +76,10 @@ class StoreProbes:
         self.apart_ms: int | None = None  # by how much this machine is ahead of the store
         if store_ms is not None:
             self.apart_ms = machine.now_ms() - store_ms
-        self.key = f"{FOLDER}{machine.bits(64):016x}"
+        self.name = f"{machine.bits(64):016x}"
+        self.key = FOLDER + self.name
+        names = [ORDERED + between + self.name for between in ("-", "-/", ".", "/", "A", "a", "é")]
+        self.ordered = tuple(sorted(names, key=str.encode))
         self.written = True  # there may be something to remove
         self.findings: list[Finding] = []
 
@@ -166,7 +174,7 @@ class StoreProbes:
         return reply
 
     def _read(self, version: str) -> Flow[None]:
-        """Conditional and partial reads; a listing in order."""
+        """Conditional and partial reads, and listings."""
         plain = yield Put(self.key + "-plain", b"0123456789")
         self._check("put", plain, isinstance(plain, Written), "an object is written", RIGHTS)
         part = yield Get(self.key + "-plain", start=3, length=4)
@@ -179,9 +187,30 @@ class StoreProbes:
             self._warn(
                 "conditional get", f"the answer was: {_answer(unchanged)}", "Reads will cost more traffic."
             )
-        listed = yield List(self.key)
-        right = isinstance(listed, Listed) and listed.keys[:1] == (self.key,) and len(listed.keys) >= 2
-        self._check("list", listed, right, "what was written is listed at once, in order", RIGHTS)
+        yield from self._list()
+
+    def _list(self) -> Flow[None]:
+        """A listing holds what was written at once, in the order of its bytes, page by page."""
+        for name in reversed(self.ordered):
+            yield Put(name, b"", durable=False)
+        listed = yield List(ORDERED)
+        own = self._own(listed)
+        right = {*own} == {*self.ordered}
+        self._check("list", listed, right, "what was written is listed at once", RIGHTS)
+        if right:
+            page = yield List(ORDERED, limit=2)
+            rest = yield List(ORDERED, after=self.ordered[1])
+            paged = isinstance(page, Listed) and len(page.keys) == 2 and page.more
+            if own == self.ordered and paged and self._own(rest) == self.ordered[2:]:
+                self._ok("order", f"{len(own)} keys are listed in the order of their bytes, page by page")
+            else:
+                self._trouble(
+                    "order", "keys are not listed in the order of their bytes, page by page", UNORDERED
+                )
+
+    def _own(self, listed: StoreReply) -> tuple[str, ...]:
+        """Of a listing, the keys of this probe: others may be at work."""
+        return tuple(key for key in listed.keys if self.name in key) if isinstance(listed, Listed) else ()
 
     def _race(self) -> Flow[None]:
         """Of several writers that create one object at the same time, one wins."""
@@ -226,8 +255,8 @@ class StoreProbes:
         self._check("delete", reply, right, "an object is removed", RIGHTS)
 
     def _clean(self) -> Flow[None]:
-        rest = ("", "-plain", "-absent", "-race")
-        if not isinstance((yield Delete(tuple(self.key + end for end in rest))), Deleted):
+        rest = tuple(self.key + end for end in ("", "-plain", "-absent", "-race"))
+        if not isinstance((yield Delete((*rest, *self.ordered))), Deleted):
             self._warn("clean-up", f"{self.key}* is left in the store", "Remove it by hand.")
 
     # ── The clock ────────────────────────────────────────────────────────────

@@ -231,6 +231,7 @@ class Store(ABC):
     key_bytes_max: int = KEY_BYTES_MAX  # the longest key this store takes
     name_bytes_max: int = KEY_BYTES_MAX  # and the longest part of one, between slashes
     remote: bool = True  # requests wait for another machine, so several at once are faster
+    shared: bool = True  # other processes can open it, too, and find what this one has written
     turns: bool = False  # those who replace an object may take turns
     look_pace: LookPace = LookPace(0.1)
     flushes: bool = False  # an object may be seen before it is flushed; a Get that asks for it waits for that

@@ -43,6 +43,7 @@ class MemoryStore(Store):
     """Objects in a dict. The version counts all writes, so that it survives deletions without repeating."""
 
     remote = False
+    shared = False
     look_pace = LookPace(1.0)  # who writes here is of this process, and wakes those who wait
 
     def __init__(self, machine: Machine = MACHINE) -> None:

@@ -26,3 +26,8 @@ class S3Prices(Struct, frozen=True):
 
 
 STANDARD = S3Prices("S3 Standard", put=5.0, get=0.4, gigabyte_month=0.023)
+
+
+def prices_at(address: str) -> S3Prices | None:
+    """What requests at an address cost; None: nothing."""
+    return STANDARD if address.lower().startswith("s3:") else None

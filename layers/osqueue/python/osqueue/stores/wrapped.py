@@ -76,6 +76,7 @@ class WrappedStore(PerformingStore):
         self.key_bytes_max = inner.key_bytes_max
         self.name_bytes_max = inner.name_bytes_max
         self.remote = inner.remote
+        self.shared = inner.shared
         self.look_pace = inner.look_pace
         self.flushes = inner.flushes
         self.turns = inner.turns
