@@ -48,7 +48,7 @@ class TestStores(StoreContract):
             return FileStore(tmp_path / "file")
         if request.param == "valkey":
             pytest.importorskip("valkey")
-            return store_kinds.open_valkey("valkey://127.0.0.1:1")
+            return store_kinds.open_address("valkey://127.0.0.1:1")
         opener = store_kinds.open_boto if request.param == "s3-boto" else store_kinds.open_s3
         return opener("bucket", "", "http://127.0.0.1:1")
 
