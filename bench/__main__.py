@@ -18,6 +18,7 @@ NAMES = (
     "cycle",
     "writers",
     "embedded",
+    "valkey",
     "contention",
     "depth",
     "cancel",

@@ -23,3 +23,8 @@ def embedded() -> list[str]:
 def waiter(*arguments: str | float) -> list[str]:
     """The same for processes that wait for one another."""
     return [sys.executable, "-m", "bench.embedded_waiter", *map(str, arguments)]
+
+
+def on_valkey() -> list[str]:
+    """The same for a worker of a crew on a Valkey server."""
+    return [sys.executable, "-m", "bench.valkey_worker"]

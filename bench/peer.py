@@ -1,7 +1,7 @@
 """The peers, in an environment of their own: they are compared with and never depended on.
 
 ``jqueue`` is the one comparable queue on object storage; its wheel declares Python 3.12 and runs on 3.11. The others
-are what one takes on a single machine, on SQLite.
+are what one takes on a single machine, on SQLite, and on a Redis server.
 """
 
 from __future__ import annotations
@@ -12,11 +12,19 @@ import venv
 
 from bench.fleet import ROOT
 
-VERSIONS = {"jqueue": "1.0.0", "litequeue": "0.9", "huey": "3.5.4", "persist-queue": "1.1.0"}
+VERSIONS = {
+    "jqueue": "1.0.0",
+    "litequeue": "0.9",
+    "huey": "3.5.4",
+    "persist-queue": "1.1.0",
+    "rq": "2.6.0",
+    "arq": "0.26.3",
+}
 FOLDER = ROOT / ".venv-peer"
 PYTHON = FOLDER / "bin/python"
 WORKER = ROOT / "bench/peer_worker.py"
 EMBEDDED = ROOT / "bench/embedded_peers.py"
+ON_VALKEY = ROOT / "bench/valkey_peers.py"
 
 
 def ensure() -> None:
@@ -40,3 +48,8 @@ def command(*arguments: str | float) -> list[str]:
 def embedded() -> list[str]:
     """The command line of a worker of the embedded ones, which is told by its orders what to do."""
     return [str(PYTHON), str(EMBEDDED)]
+
+
+def on_valkey() -> list[str]:
+    """The same of those on a Redis or Valkey server."""
+    return [str(PYTHON), str(ON_VALKEY)]

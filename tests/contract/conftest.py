@@ -38,6 +38,19 @@ REMOTE = (
     "lambda",
 )  # an API in front of a store in memory: awaited over HTTP, blocking by direct invocation
 CLOUDS = ("gs", "az")
+# What a queue asks of a server is the same from a coroutine, and a minute of all tests: each has one kind of queue.
+ALONE = {"s3": "Queue", "valkey": "AsyncQueue"}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the other kind."""
+    chosen, others = [], []
+    for item in items:
+        of = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        kind = of.get("opened")
+        (chosen if kind in (None, ALONE.get(of.get("address", ""), kind)) else others).append(item)
+    items[:] = chosen
+    config.hook.pytest_deselected(items=others)
 
 
 def address_in(cloud: str, request: pytest.FixtureRequest) -> str:

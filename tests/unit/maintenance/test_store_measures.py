@@ -13,7 +13,7 @@ from osqueue.maintenance.store_probes import OK, WARNING
 from osqueue.stores.base import Failed, List, StoreReply, StoreRequest
 from osqueue.stores.faulty import SlowStore
 from osqueue.stores.memory import MemoryStore
-from osqueue.stores.prices import STANDARD, prices_at
+from osqueue.stores.prices import STANDARD
 from osqueue.stores.wrapped import WrappedStore
 
 
@@ -63,9 +63,11 @@ def test_a_percentile_is_one_of_the_values(values: list[float], percent: int, ex
 
 
 def test_looking_for_jobs_costs_what_reads_cost() -> None:
-    often, seldom = polling(prices_at("s3://bucket/prefix"))
+    often, seldom = polling("s3://bucket/prefix")
     assert often.figures == {"reads_a_month": 2_628_000, "dollars_a_month": round(2.628 * STANDARD.get, 4)}
     assert often.found.endswith("makes 2,628,000 reads a month: $1.05 (S3 Standard)")
     assert seldom.figures["dollars_a_month"] == pytest.approx(0.1051)
-    free, _ = polling(prices_at("file:///var/lib/jobs"))
+    free, _ = polling("file:///var/lib/jobs")
     assert free.found.endswith("they cost no money here")
+    untold, _ = polling("gs://bucket/prefix")
+    assert "no money" not in untold.found

@@ -16,7 +16,6 @@ from ..maintenance.store_probes import OK, TROUBLE, WARNING, Finding, StoreProbe
 from ..maintenance.store_races import races
 from ..queue.blocking import Queue
 from ..stores.base import Store
-from ..stores.prices import prices_at
 from .exits import REFUSED
 from .options import StoreCommand, complete_address, duration, json_option, open_at
 from .output import Output
@@ -107,7 +106,7 @@ def everything(runner: TimedDriver, probe: StoreProbes, address: str) -> Iterato
     if worst(found) != TROUBLE:
         yield races(address, runner.store, runner.machine)
         yield runner.run(latencies(runner.machine))
-        yield polling(prices_at(address))
+        yield polling(address)
 
 
 # ── The command ──────────────────────────────────────────────────────────────

@@ -20,7 +20,7 @@ from ..stores.base import (
     StoreRequest,
     Written,
 )
-from ..stores.prices import S3Prices
+from ..stores.prices import is_free, prices_at
 from .store_probes import FOLDER, OK, WARNING, Finding
 
 SAMPLES_MAX = 50  # of each kind of request
@@ -75,14 +75,16 @@ def percentile(values: Sequence[float], percent: int) -> float:
     return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]
 
 
-def polling(prices: S3Prices | None) -> list[Finding]:
+def polling(address: str) -> list[Finding]:
     """What a worker costs that finds nothing for a month."""
+    prices = prices_at(address)
+    untold = "they cost no money here" if is_free(address) else "see what the cloud asks for a million reads"
     findings = []
     for seconds in POLLS_S:
         looks = MONTH_MS // (seconds * 1000)
         text = f"a worker that looks every {seconds} s and finds nothing makes {looks:,} reads a month: "
         dollars = 0.0 if prices is None else prices.requests({"get": looks})
-        text += "they cost no money here" if prices is None else f"${dollars:,.2f} ({prices.name})"
+        text += untold if prices is None else f"${dollars:,.2f} ({prices.name})"
         figures = {"reads_a_month": looks, "dollars_a_month": round(dollars, 4)}
         findings.append(Finding(OK, "polling", text, figures=figures))
     return findings

@@ -26,8 +26,14 @@ class S3Prices(Struct, frozen=True):
 
 
 STANDARD = S3Prices("S3 Standard", put=5.0, get=0.4, gigabyte_month=0.023)
+_UNKNOWN = ("gs:", "az:")  # they ask for money, and this release does not know how much
 
 
 def prices_at(address: str) -> S3Prices | None:
     """What requests at an address cost; None: nothing."""
     return STANDARD if address.lower().startswith("s3:") else None
+
+
+def is_free(address: str) -> bool:
+    """Whether nobody asks for money by the request there."""
+    return prices_at(address) is None and not address.lower().startswith(_UNKNOWN)
