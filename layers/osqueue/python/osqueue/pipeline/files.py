@@ -100,7 +100,7 @@ class TableFileWriter:
     def __init__(self, schema: pa.Schema, spread: Sequence[str] = ()) -> None:
         """``spread`` are columns whose values hardly repeat: a dictionary of them costs time and space."""
         self._schema = schema
-        self._dictionaries = [name for field in schema for name in _leaves(field) if name not in spread]
+        self._spread = spread
         self._waiting: list[pa.Table] = []
         self._bytes = io.BytesIO()
         self._writer: pq.ParquetWriter | None = None
@@ -131,11 +131,12 @@ class TableFileWriter:
         """One row group, cut by its number of rows alone: where those came from is not seen in the bytes."""
         if self._writer is None:
             large = self.rows >= SMALL_ROWS
+            repeating = [name for field in self._schema for name in _leaves(field) if name not in self._spread]
             self._writer = pq.ParquetWriter(
                 self._bytes,
                 self._schema,
                 compression="zstd",
-                use_dictionary=self._dictionaries if large else False,
+                use_dictionary=repeating if large else False,
                 write_statistics=large,
                 store_schema=False,
             )
