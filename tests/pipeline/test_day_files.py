@@ -50,7 +50,9 @@ def many(*numbers: int, hour: int) -> list[ArchiveRecord]:
     return [job(number, hour - 0.1) for number in numbers]
 
 
-@pytest.mark.parametrize(("number", "wanted"), [(2, ["rows.parquet"]), (3, ["rows-09.parquet", "rows.parquet"])])
+@pytest.mark.parametrize(
+    ("number", "wanted"), [(2, ["rows.parquet"]), (3, ["rows-09.parquet", "rows.parquet"])]
+)
 def test_an_hour_of_so_many_jobs_has_a_file_of_its_own(
     engine: Engine, archive: Archive, number: int, wanted: list[str]
 ) -> None:
@@ -87,7 +89,9 @@ def test_a_thick_hour_that_the_archive_has_no_more_is_emptied_and_looked_at(
     run(engine, archive)
     part.unlink()
     archive.write(10, "00-b", many(3, 4, hour=10))
-    assert run(engine, archive).repeats == 1  # the range begins with the archive's first hour: the ninth stays
+    assert (
+        run(engine, archive).repeats == 1
+    )  # the range begins with the archive's first hour: the ninth stays
     assert hours_of(archive) == [(1, 9), (2, 9), (3, 9), (4, 10)]
     assert run(engine, archive, 9, 11).emptied == 1
     assert (names(archive), hours_of(archive)) == (["rows.parquet"], [(3, 10), (4, 10)])
@@ -130,14 +134,15 @@ def test_runs_over_other_hours_of_a_day_are_not_in_each_others_way(
     archive: Archive, meanwhile: Callable[[Callable[[], object]], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The part is read once: what the other has written is taken along."""
-    archive.write(9, "00-a", many(1, hour=9))
-    archive.write(10, "00-a", many(2, hour=10))
+    for hour in (9, 10):
+        archive.write(hour, "00-a", [job(hour, hour + 0.5)])  # too late to look back
     mine, others = one(archive, 9), one(archive, 10)
     meanwhile(lambda: stretch.compact(others))
-    monkeypatch.setattr(files, "PAUSES_SECONDS", (0,))
-    monkeypatch.setattr(stretch, "_pause", None, raising=False)
+    bodies, asked = stretch.bodies, list[object]()
+    monkeypatch.setattr(stretch, "bodies", lambda parts: asked.extend(parts) or bodies(parts))
     stretch.compact(mine)
-    assert hours_of(archive) == [(1, 9), (2, 10)]
+    assert asked == [part for task in (mine, others) for hour in task.hours for part in hour.parts]
+    assert hours_of(archive) == [(9, 9), (10, 10)]
     assert len(read(archive.tables, ATTEMPTS)) == 2
 
 

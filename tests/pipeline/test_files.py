@@ -260,5 +260,7 @@ def test_another_run_that_writes_again_and_again_is_told() -> None:
 def test_a_file_that_cannot_be_read_is_told() -> None:
     store = MemoryStore()
     store.put(Put(KEY, b"no table"))
-    with pytest.raises(Damaged, match=r"date=2026-01-05/rows.parquet cannot be read: .*compact its day again"):
+    with pytest.raises(
+        Damaged, match=r"date=2026-01-05/rows.parquet cannot be read: .*compact its day again"
+    ):
         RetryingDriver(store, MACHINE).run(files.columns([KEY], ["id"]))

@@ -21,9 +21,7 @@ def job(record: ArchiveRecord) -> Any:
 
 
 def attempts(*records: ArchiveRecord) -> list[Any]:
-    return [
-        SimpleNamespace(**each) for each in transforms.rows({PART: records}).attempts.to_pylist()
-    ]
+    return [SimpleNamespace(**each) for each in transforms.rows({PART: records}).attempts.to_pylist()]
 
 
 def moment(ms: int) -> datetime:

@@ -91,9 +91,7 @@ def archive_columns() -> Iterator[TableColumn]:
         yield TableColumn(field.encode_name, _COLUMNS[field.type], default)
 
 
-def _projected(
-    location: str, partitions: Sequence[TableColumn], queues: Sequence[str]
-) -> dict[str, str]:
+def _projected(location: str, partitions: Sequence[TableColumn], queues: Sequence[str]) -> dict[str, str]:
     """How a query knows which folders there are."""
     listed = {"projection.queue.type": "enum", "projection.queue.values": ",".join(queues)}
     hours = {

@@ -78,7 +78,9 @@ class DayFiles:
 
     def _look(self) -> None:
         self._shared, body = self._tables.run(files.opened(self._key()))
-        self._rows = {} if body is None else by_hour(fitted(files.decoded(self._key(), body), self._table.arrow))
+        self._rows = (
+            {} if body is None else by_hour(fitted(files.decoded(self._key(), body), self._table.arrow))
+        )
 
     def _look_again(self) -> None:
         """What others have done to other hours is theirs; an hour of ours in which something changed is begun again."""

@@ -90,7 +90,11 @@ def at(address: str) -> Iterator[RetryingDriver]:
 
 def key_of(table: str, partition: str, hour: int | None = None) -> str:
     """Where the rows of a partition are, or of an hour that has a file of its own."""
-    return f"{table}/{partition}/rows.parquet" if hour is None else f"{table}/{partition}/rows-{hour:02d}.parquet"
+    return (
+        f"{table}/{partition}/rows.parquet"
+        if hour is None
+        else f"{table}/{partition}/rows-{hour:02d}.parquet"
+    )
 
 
 # ── What is in a file ────────────────────────────────────────────────────────
@@ -131,7 +135,9 @@ class TableFileWriter:
         """One row group, cut by its number of rows alone: where those came from is not seen in the bytes."""
         if self._writer is None:
             large = self.rows >= SMALL_ROWS
-            repeating = [name for field in self._schema for name in _leaves(field) if name not in self._spread]
+            repeating = [
+                name for field in self._schema for name in _leaves(field) if name not in self._spread
+            ]
             self._writer = pq.ParquetWriter(
                 self._bytes,
                 self._schema,
@@ -141,7 +147,9 @@ class TableFileWriter:
                 store_schema=False,
             )
         waiting = pa.concat_tables(self._waiting)
-        self._writer.write_table(waiting.slice(0, ROW_GROUP_ROWS).combine_chunks(), row_group_size=ROW_GROUP_ROWS)
+        self._writer.write_table(
+            waiting.slice(0, ROW_GROUP_ROWS).combine_chunks(), row_group_size=ROW_GROUP_ROWS
+        )
         rest = waiting.slice(ROW_GROUP_ROWS)
         self._waiting = [rest] if rest.num_rows else []
 

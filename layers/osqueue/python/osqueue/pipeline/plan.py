@@ -107,7 +107,9 @@ def batch(hours: Sequence[Hour], parts: float) -> tuple[list[Hour], list[Hour]]:
     for at, each in enumerate(hours):
         taken += max(1, len(each.parts))
         if taken > parts and at:
-            whole = next((end for end in range(at, 0, -1) if hours[end].partition != hours[end - 1].partition), at)
+            whole = next(
+                (end for end in range(at, 0, -1) if hours[end].partition != hours[end - 1].partition), at
+            )
             return list(hours[:whole]), list(hours[whole:])
     return list(hours), []
 

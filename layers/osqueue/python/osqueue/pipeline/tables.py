@@ -66,7 +66,11 @@ PARTITIONS = _columns(
     ("queue", TEXT, "the queue's name"),
     ("date", DAY, "the day, UTC: of jobs and attempts that on which the record was archived"),
 )
-HOUR = ("hour", INT, "the hour in which the record was archived, 0 to 23, UTC: that of its end or a later one")
+HOUR = (
+    "hour",
+    INT,
+    "the hour in which the record was archived, 0 to 23, UTC: that of its end or a later one",
+)
 
 
 # ── History ──────────────────────────────────────────────────────────────────
