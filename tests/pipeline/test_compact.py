@@ -403,8 +403,8 @@ def test_hours_are_spread_over_tasks_queue_by_queue_and_repeats_are_found_across
 
 
 def test_each_day_of_a_queue_is_one_file_of_each_table(engine: Engine, archive: Archive) -> None:
-    for hour, part in enumerate("abc", 7):
-        archive.write(hour, f"00-{part}", [job(ord(part), hour - 0.1)])
+    for number, part in enumerate("abc", 7):
+        archive.write(number, f"00-{part}", [job(ord(part), number - 0.1)])
     run(engine, archive)
     names = sorted(f"{path.relative_to(archive.tables)}" for path in written(archive))
     place = "queue=emails/date=2026-01-05/rows.parquet"

@@ -28,8 +28,8 @@ from ..clock import MACHINE
 from ..commit.driver import BlockingDriver
 from ..commit.effects import All, Flow, Sleep
 from ..errors import Damaged, Unavailable
-from ..objects.inventory import keys
 from ..objects.archive import bodies
+from ..objects.inventory import keys
 from ..objects.layout import unavailable
 from ..stores.address import open_store
 from ..stores.base import (
