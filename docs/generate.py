@@ -187,12 +187,7 @@ def table_errors() -> str:
 
 def table_partitions() -> str:
     """The columns that are folders."""
-    daily = {each.name: each.comment for each in tables.METRICS_DAILY.partitions}
-    rows = [
-        (f"`{each.name}`", f"`{sql_type(each.type)}`", each.comment, daily.get(each.name, "–"))
-        for each in tables.JOBS.partitions
-    ]
-    return table(("column", "type", "`jobs`, `attempts`", "`metrics_…`"), rows)
+    return _columns(*tables.PARTITIONS)
 
 
 def source_columns() -> str:

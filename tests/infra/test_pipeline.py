@@ -22,7 +22,7 @@ from osqueue.pipeline.stretch import Compacted
 
 APPLICATION = "AWS::EMRServerless::Application"
 PART = f"{ARCHIVE}queue=emails/date=2030-01-01/hour=00/00-000000000000-0123456789ab.jsonl.gz"
-PARTITION = f"{TABLES}/jobs/queue=emails/date=2030-01-01/hour=0"
+PARTITION = f"{TABLES}/jobs/queue=emails/date=2030-01-01"
 ROWS = f"{PARTITION}/rows.parquet"
 
 Wanted = tuple[str, str]  # action, resource

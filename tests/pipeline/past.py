@@ -17,6 +17,7 @@ from osqueue.pipeline.tables import JOBS, TableSpec
 
 MIDNIGHT_MS = round(datetime(2026, 1, 5, tzinfo=UTC).timestamp() * 1000)
 HOUR_MS = 3_600_000
+PART = "archive/queue=emails/date=2026-01-05/hour=10/00-a"
 
 
 def key(number: int) -> str:

@@ -17,7 +17,7 @@ from osqueue.core.archive_record import ArchiveRecord, AttemptRecord, encode_par
 from osqueue.errors import NotSupported, Rejected
 from osqueue.objects.archive import ROOT
 from osqueue.pipeline import catalog
-from osqueue.pipeline.tables import TABLES
+from osqueue.pipeline.tables import PARTITIONS, TABLES
 from osqueue.pipeline.view_columns import sql_type
 from tests.pipeline.past import Archive, at
 
@@ -29,22 +29,20 @@ def test_every_column_is_defined_with_its_type() -> None:
     assert told.keys() == {table.name for table in TABLES}
     for table in TABLES:
         head, _, rest = told[table.name].partition("PARTITIONED BY")
-        for text, columns in ((head, table.columns), (rest, table.partitions)):
+        for text, columns in ((head, table.columns), (rest, PARTITIONS)):
             found = re.findall(r"^  `(\w+)` (\S+)(?: COMMENT .*?)?,?$", text, re.MULTILINE)
             assert found == [(column.name, sql_type(column.type)) for column in columns]
         assert f"LOCATION 's3://bucket/tables/{table.name}/'" in rest
 
 
 def test_partitions_lie_where_the_template_says(archive: Archive) -> None:
-    """The pipeline writes hours as numbers, and a reaper with two digits."""
     from osqueue.pipeline.archive import partition_of
 
     tables = {table.name: table for table in catalog.catalogue(*PLACES, queues=["emails", "2024"])}
     folders = {"queue": "emails", "date": "2026-01-05"}
     template = tables["jobs"].properties["storage.location.template"]
-    hour = format(7, f"0{tables['jobs'].properties['projection.hour.digits']}d")
     wanted = f"s3://bucket/tables/jobs/{partition_of('emails', at(7))}"
-    assert re.sub(r"\$\{(\w+)\}", lambda name: {**folders, "hour": hour}[name[1]], template) == wanted
+    assert re.sub(r"\$\{(\w+)\}", lambda name: folders[name[1]], template) == wanted
     properties = tables["archive"].properties
     hour = format(7, f"0{properties['projection.hour.digits']}d")
     part = archive.path(7, "part").relative_to(archive.store).as_posix()
@@ -56,7 +54,7 @@ def test_partitions_lie_where_the_template_says(archive: Archive) -> None:
     assert folder == f"s3://other/jobs/{part.rpartition('/')[0]}"
     assert part.startswith(ROOT)
     assert properties["projection.queue.values"] == "emails,2024"
-    assert "projection.hour.type" not in tables["metrics_daily"].properties
+    assert "projection.hour.type" not in tables["jobs"].properties
 
 
 def test_without_queues_a_query_names_one() -> None:

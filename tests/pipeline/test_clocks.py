@@ -20,7 +20,7 @@ from osqueue.pipeline.jobs.run import PipelineRun
 from osqueue.pipeline.stretch import Compacted
 from osqueue.pipeline.tables import ATTEMPTS, JOBS, METRICS_HOURLY, METRICS_WORKERS
 from tests.pipeline import past
-from tests.pipeline.past import HOUR_MS, Archive, at, done, key, lease, read
+from tests.pipeline.past import HOUR_MS, PART, Archive, at, done, key, lease, read
 
 YEAR_2100_MS = round(datetime(2100, 1, 1, tzinfo=UTC).timestamp() * 1000)
 DAY_MS = 24 * HOUR_MS
@@ -38,7 +38,7 @@ WRONG: dict[str, tuple[ArchiveRecord, str]] = {
 
 
 def why(record: ArchiveRecord) -> str | None:
-    found = transforms.rows({"00-a": [GOOD, record]}, WRITTEN)
+    found = transforms.rows({PART: [GOOD, record]})
     job = found.jobs["clock_suspect"].to_pylist()
     assert job[0] is None
     assert set(found.attempts["clock_suspect"].to_pylist()[1:]) <= {
@@ -88,7 +88,7 @@ def test_a_dead_letter_that_is_redriven_years_later_is_not_suspect() -> None:
 
 
 def test_a_moment_that_no_reader_could_show_is_null() -> None:
-    found = transforms.rows({"00-a": [done(2, at(10), lease(1, at(10), 2**52, beat_ms=2**60))]}, WRITTEN)
+    found = transforms.rows({PART: [done(2, at(10), lease(1, at(10), 2**52, beat_ms=2**60))]})
     (job,), (attempt,) = found.jobs.to_pylist(), found.attempts.to_pylist()
     assert (job["finished_at"], job["attempts"][0]["ended_ms"]) == (None, 2**52)
     assert (attempt["ended_at"], attempt["heartbeat_at"]) == (None, None)

@@ -56,7 +56,7 @@ def test_parts_become_jobs_and_attempts_of_their_hours(engine: Engine, archive: 
         (key(3), 1, "failed", False),
         (key(3), 2, "completed", True),
     ]
-    assert (archive.tables / "jobs/queue=emails/date=2026-01-05/hour=9").is_dir()
+    assert (archive.tables / "jobs/queue=emails/date=2026-01-05/rows.parquet").is_file()
     assert marks(archive) == []
 
 
@@ -116,14 +116,22 @@ def test_only_the_hours_of_the_range_are_replaced(engine: Engine, archive: Archi
     for number in (8, 9, 10, 11):
         archive.write(number, "00-a", [job(number, number)])
     run(engine, archive)
-    before = written(archive)
     for number in (8, 9, 10, 11):
         archive.write(number, "00-b", [job(number + 10, number)])
     told = run(engine, archive, 9, 11)
     assert told.hours == 2
-    kept = {path for path in before if before[path] == written(archive).get(path)}
-    assert {path.parent.name for path in kept} == {"hour=8", "hour=11"}
-    assert {path.parent.name for path in before.keys() - kept} == {"hour=9", "hour=10"}
+    assert [number for number, *_ in jobs(archive)] == [8, 9, 10, 11, 19, 20]
+
+
+def test_only_the_days_are_written_in_which_something_changed(engine: Engine, archive: Archive) -> None:
+    for number in (9, 30, 31):
+        archive.write(number, "00-a", [job(number, number)])
+    run(engine, archive)
+    before = written(archive)
+    archive.write(31, "00-b", [job(1, 31)])
+    assert run(engine, archive).hours == 3
+    changed = {path.parent.name for path, inode in written(archive).items() if before[path] != inode}
+    assert changed == {"date=2026-01-06"}
 
 
 def test_a_range_cut_in_the_middle_of_an_hour_begins_with_that_hour(engine: Engine, archive: Archive) -> None:
@@ -280,7 +288,7 @@ def test_foreign_files_and_folders_are_left_out(engine: Engine, archive: Archive
         foreign.parent.mkdir(parents=True)
         foreign.write_bytes(good.read_bytes())
     assert run(engine, archive) == Compacted(hours=1, parts=1, jobs=1, attempts=1)
-    (archive.tables / "jobs/queue=emails/date=soon/hour=9").mkdir(parents=True)
+    (archive.tables / "jobs/queue=emails/date=soon").mkdir(parents=True)
     assert run(engine, archive) == Compacted(hours=1, parts=1, jobs=1, attempts=1)
 
 
@@ -394,12 +402,12 @@ def test_hours_are_spread_over_tasks_queue_by_queue_and_repeats_are_found_across
     ]
 
 
-def test_each_hour_is_one_file(engine: Engine, archive: Archive) -> None:
-    for part in "abc":
-        archive.write(9, f"00-{part}", [job(ord(part), 8.9)])
+def test_each_day_of_a_queue_is_one_file_of_each_table(engine: Engine, archive: Archive) -> None:
+    for number, part in enumerate("abc", 7):
+        archive.write(number, f"00-{part}", [job(ord(part), number - 0.1)])
     run(engine, archive)
     names = sorted(f"{path.relative_to(archive.tables)}" for path in written(archive))
-    place = "queue=emails/date=2026-01-05/hour=9/rows.parquet"
+    place = "queue=emails/date=2026-01-05/rows.parquet"
     assert names == [f"attempts/{place}", f"jobs/{place}"]
 
 

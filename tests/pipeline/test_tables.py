@@ -14,7 +14,7 @@ from osqueue.errors import Damaged
 from osqueue.pipeline import files, tables
 from osqueue.pipeline.engines.base import Engine
 from osqueue.pipeline.files import TableFileWriter
-from osqueue.pipeline.tables import JOBS, METRICS_DAILY, TABLES
+from osqueue.pipeline.tables import JOBS, METRICS_DAILY, PARTITIONS, TABLES
 from osqueue.pipeline.view_columns import sql_type
 
 pytestmark = pytest.mark.both_engines
@@ -87,11 +87,11 @@ def test_what_is_not_asked_for_is_not_looked_into(engine: Engine, root: str) -> 
 def test_a_column_that_a_file_is_too_old_to_have_is_null(engine: Engine, tmp_path: Path) -> None:
     draft = TableFileWriter(pa.schema([("job_id", pa.string())]))
     draft.add(pa.table({"job_id": ["a"]}))
-    path = tmp_path / files.key_of(JOBS.name, "queue=2024/date=2026-01-05/hour=7")
+    path = tmp_path / files.key_of(JOBS.name, "queue=2024/date=2026-01-05")
     path.parent.mkdir(parents=True)
     path.write_bytes(draft.finish() or b"")
     (row,) = engine.arrow(engine.read(f"file://{tmp_path}", JOBS)).to_pylist()
-    known = {"job_id": "a", "queue": "2024", "date": date(2026, 1, 5), "hour": 7}
+    known = {"job_id": "a", "queue": "2024", "date": date(2026, 1, 5)}
     assert row == {**dict.fromkeys(JOBS.schema.names), **known}
 
 
@@ -128,5 +128,5 @@ def test_types_are_written_as_spark_writes_them() -> None:
     from pyspark.sql.pandas.types import from_arrow_type
 
     for table in TABLES:
-        for column in (*table.columns, *table.partitions):
+        for column in (*table.columns, *PARTITIONS):
             assert sql_type(column.type) == from_arrow_type(column.type).simpleString(), column.name

@@ -11,19 +11,17 @@ import pytest
 from osqueue import limits
 from osqueue.core.archive_record import ArchiveRecord, AttemptRecord
 from osqueue.pipeline import tables, transforms
-from tests.pipeline.past import at, done, key, lease
+from tests.pipeline.past import PART, at, done, key, lease
 
 
 def job(record: ArchiveRecord) -> Any:
-    (found,) = transforms.rows({"00-a": [record]}, at(10)).jobs.to_pylist()
+    (found,) = transforms.rows({PART: [record]}).jobs.to_pylist()
     leases = [SimpleNamespace(**each) for each in found.pop("attempts")]
     return SimpleNamespace(**found, attempts=leases)
 
 
 def attempts(*records: ArchiveRecord) -> list[Any]:
-    return [
-        SimpleNamespace(**each) for each in transforms.rows({"00-a": records}, at(10)).attempts.to_pylist()
-    ]
+    return [SimpleNamespace(**each) for each in transforms.rows({PART: records}).attempts.to_pylist()]
 
 
 def moment(ms: int) -> datetime:
@@ -34,7 +32,7 @@ FAILED = lease(1, at(10), at(10) + 500, "failed", error="no route", error_type="
 
 
 def test_a_lease_in_a_job_has_a_column_for_every_field_the_library_writes() -> None:
-    (found,) = transforms.rows({"00-a": [done(1, at(9), FAILED)]}, at(10)).jobs["attempts"].to_pylist()
+    (found,) = transforms.rows({PART: [done(1, at(9), FAILED)]}).jobs["attempts"].to_pylist()
     assert list(found[0]) == list(AttemptRecord.__struct_fields__)
 
 
@@ -189,7 +187,7 @@ def test_the_leases_of_a_job_stand_in_the_same_order_in_both_tables() -> None:
         done(3, at(9), FAILED, lease(3, at(11), at(11) + 9), attempt=1),
         done(4, at(9), lease(1, at(9), at(10))),
     ]
-    both = transforms.rows({"00-a": records}, at(10))
+    both = transforms.rows({PART: records})
     nested = [(row["job_id"], each["run"]) for row in both.jobs.to_pylist() for each in row["attempts"]]
     assert nested == [(key(1), 1), (key(1), 2), (key(3), 3), (key(4), 1)]
     assert [(row["job_id"], row["run"]) for row in both.attempts.to_pylist()] == nested
@@ -202,7 +200,7 @@ def test_an_ending_is_told_from_others_of_the_same_job() -> None:
 
 
 def test_the_tables_columns_are_those_that_the_transforms_make() -> None:
-    both = transforms.rows({"00-a": [done(1, at(9), FAILED)]}, at(10))
+    both = transforms.rows({PART: [done(1, at(9), FAILED)]})
     for made, table in ((both.jobs, tables.JOBS), (both.attempts, tables.ATTEMPTS)):
         assert made.schema == table.arrow
         assert made.column_names == table.arrow.names
@@ -212,7 +210,7 @@ def test_every_column_says_what_it_holds() -> None:
     silent: list[Any] = [
         (table.name, column.name)
         for table in tables.TABLES
-        for column in (*table.columns, *table.partitions)
+        for column in (*table.columns, *tables.PARTITIONS)
         if not column.comment
     ]
     assert silent == []

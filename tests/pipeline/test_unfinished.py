@@ -15,7 +15,7 @@ from osqueue.pipeline.archive import Hour
 from osqueue.pipeline.engines.base import Engine
 from osqueue.pipeline.jobs import compact
 from osqueue.pipeline.jobs.compact import Compaction
-from osqueue.pipeline.tables import ATTEMPTS
+from osqueue.pipeline.tables import ATTEMPTS, JOBS
 from osqueue.stores.file import FileStore
 from tests.pipeline.past import Archive, at, hour, job, jobs, marks, read, run
 
@@ -50,20 +50,20 @@ def kill_after(monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
 def test_a_run_that_catches_up_does_what_a_killed_one_has_not(
     engine: Engine, archive: Archive, monkeypatch: pytest.MonkeyPatch, writes: int
 ) -> None:
-    """Killed after so many writes: the mark, two files of each of two hours, and the mark once more."""
-    for number in (1, 4, 7):
+    """Killed after so many writes: the mark, two files of each of two days, and the mark once more."""
+    for number in (1, 28, 31):
         archive.write(number, "00-a", [job(number, number)])
     run(engine, archive)
-    for number in (1, 4):
+    for number in (1, 28):
         archive.write(number, "00-late", [job(number + 10, number)])
     kill_after(monkeypatch, writes)
     with pytest.raises(KeyboardInterrupt) if writes < 6 else nullcontext():
-        run(engine, archive, 1, 5)
+        run(engine, archive, 1, 29)
     monkeypatch.undo()
     later = Compaction(str(archive.store), str(archive.tables), hour(40), hour(41), catch_up=True)
     told = compact.run(engine, later)
     assert told.hours == (3 if writes < 6 else 1)
-    assert sorted(number for number, *_ in jobs(archive)) == [1, 4, 7, 11, 14]
+    assert sorted(number for number, *_ in jobs(archive)) == [1, 11, 28, 31, 38]
     assert len(read(archive.tables, ATTEMPTS)) == 5
     assert marks(archive) == []
 
@@ -110,19 +110,19 @@ def test_hours_that_a_run_has_skipped_are_done_by_one_that_catches_up(
 def test_what_a_killed_run_has_not_emptied_is_emptied_by_one_that_catches_up(
     engine: Engine, archive: Archive, monkeypatch: pytest.MonkeyPatch, writes: int
 ) -> None:
-    """Killed after so many writes: two marks, then a file of each table, of two hours."""
-    for number in (1, 2, 3, 9):
+    """Killed after so many writes: two marks, then a file of each table, of two days."""
+    for number in (1, 26, 27, 33):
         archive.write(number, "00-a", [job(number, number)])
     run(engine, archive)
-    for number in (1, 2, 3):
+    for number in (1, 26, 27):
         archive.path(number, "00-a").unlink()
     kill_after(monkeypatch, writes)
     with pytest.raises(KeyboardInterrupt):
-        run(engine, archive, 1, 3)
+        run(engine, archive, 1, 27)
     monkeypatch.undo()
-    later = Compaction(str(archive.store), str(archive.tables), hour(9), hour(10), catch_up=True)
+    later = Compaction(str(archive.store), str(archive.tables), hour(33), hour(34), catch_up=True)
     compact.run(engine, later)
-    assert [number for number, *_ in jobs(archive)] == [3, 9]  # the third nobody asked to empty
+    assert [number for number, *_ in jobs(archive)] == [27, 33]  # the third nobody asked to empty
     assert len(read(archive.tables, ATTEMPTS)) == 2
     assert marks(archive) == []
 
@@ -154,16 +154,18 @@ def test_an_hour_that_another_run_writes_again_and_again_is_told(
 ) -> None:
     archive.write(9, "00-a", [job(1, 8.9)])
     one = ninth(archive)
-    rows, asked = stretch.transforms.rows, itertools.count()
-    target = archive.tables / "jobs/queue=emails/date=2026-01-05/hour=9/rows.parquet"
+    rows, asked = stretch.transforms.rows, itertools.count(2)
+    target = archive.tables / "jobs/queue=emails/date=2026-01-05/rows.parquet"
+    target.parent.mkdir(parents=True)
 
-    def slow(*arguments: Any) -> Any:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(b"%d" % next(asked))
-        return rows(*arguments)
+    def slow(parts: Any) -> Any:
+        draft = files.TableFileWriter(JOBS.arrow)
+        draft.add(rows({each: [job(next(asked), 8.9)] for each in parts}).jobs)
+        target.write_bytes(draft.finish() or b"")
+        return rows(parts)
 
     monkeypatch.setattr(stretch.transforms, "rows", slow)
     monkeypatch.setattr(files, "PAUSES_SECONDS", (0, 0))
     with pytest.raises(Unavailable, match="another run writes the same tables"):
         stretch.compact(one)
-    assert next(asked) == 3
+    assert next(asked) == 5

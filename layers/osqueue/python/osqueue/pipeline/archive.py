@@ -15,8 +15,9 @@ from ..stores.base import List, Listed
 
 SUFFIX = ".jsonl.gz"
 HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
 _AFTER = "\U0010ffff"  # sorts after whatever lies in a folder
-_PARTITION = re.compile(r"queue=([^/]+)/date=(\d{4}-\d\d-\d\d)/hour=(\d\d?)")
+_HOUR = re.compile(r"queue=([^/]+)/date=(\d{4}-\d\d-\d\d)/hour=(\d\d?)")
 
 
 class Hour(Struct, frozen=True, order=True):
@@ -33,14 +34,13 @@ class Hour(Struct, frozen=True, order=True):
 
 
 def partition_of(queue: str, at_ms: int) -> str:
-    """The partition of an hour, as a folder."""
-    at = datetime.fromtimestamp(at_ms / 1000, UTC)
-    return f"queue={queue}/{at:date=%Y-%m-%d}/hour={at.hour}"
+    """The partition of the tables that a moment of a queue falls into, as a folder: a day."""
+    return f"queue={queue}/{_day_of(at_ms)}"
 
 
-def begin_of(partition: str) -> int | None:
-    """When the hour of a partition begins, where ``hour=07`` is ``hour=7``; None: it is a folder of somebody else's."""
-    found = _PARTITION.fullmatch(partition)
+def begin_of(folder: str) -> int | None:
+    """When the hour of a folder begins, where ``hour=07`` is ``hour=7``; None: it is a folder of somebody else's."""
+    found = _HOUR.fullmatch(folder)
     if found is None:
         return None
     try:

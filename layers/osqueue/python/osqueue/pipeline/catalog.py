@@ -17,9 +17,10 @@ from ..core.archive_record import ArchiveRecord, AttemptRecord
 from ..errors import NotSupported, Rejected
 from ..model.validation import queue_name
 from ..objects.archive import ROOT
-from .tables import BY_HOUR, TABLES, TableColumn
+from .tables import PARTITIONS, TABLES, TableColumn
 from .view_columns import list_of, sql_type
 
+HOURS = (*PARTITIONS, TableColumn("hour", pa.int32(), "the hour, 0 to 23, UTC"))  # the archive's folders
 DAYS = "NOW-3YEARS,NOW"  # what a query looks through that names no days
 _COLUMNS: dict[Any, pa.DataType] = {
     int: pa.int64(),
@@ -65,12 +66,12 @@ def catalogue(tables: str, store: str | None = None, queues: Sequence[str] = ())
     root, names = _bucket(tables, "tables"), tuple(map(queue_name, queues))
     for table in TABLES:
         location = f"{root}/{table.name}/"
-        properties = _projected(location, table.partitions, names, digits=1)
-        yield CatalogTable(table.name, location, table.columns, table.partitions, PARQUET, properties)
+        properties = _projected(location, PARTITIONS, names)
+        yield CatalogTable(table.name, location, table.columns, PARTITIONS, PARQUET, properties)
     if store is not None:
         location = f"{_bucket(store, 'store')}/{ROOT}"
-        properties = _projected(location, BY_HOUR, names, digits=2)
-        yield CatalogTable("archive", location, tuple(archive_columns()), BY_HOUR, JSON_LINES, properties)
+        properties = _projected(location, HOURS, names)
+        yield CatalogTable("archive", location, tuple(archive_columns()), HOURS, JSON_LINES, properties)
 
 
 def _bucket(address: str, field: str) -> str:
@@ -90,15 +91,13 @@ def archive_columns() -> Iterator[TableColumn]:
         yield TableColumn(field.encode_name, _COLUMNS[field.type], default)
 
 
-def _projected(
-    location: str, partitions: Sequence[TableColumn], queues: Sequence[str], digits: int
-) -> dict[str, str]:
+def _projected(location: str, partitions: Sequence[TableColumn], queues: Sequence[str]) -> dict[str, str]:
     """How a query knows which folders there are."""
     listed = {"projection.queue.type": "enum", "projection.queue.values": ",".join(queues)}
     hours = {
         "projection.hour.type": "integer",
         "projection.hour.range": "0,23",
-        "projection.hour.digits": f"{digits}",
+        "projection.hour.digits": "2",
     }
     folders = "/".join(f"{column.name}=${{{column.name}}}" for column in partitions)
     return {

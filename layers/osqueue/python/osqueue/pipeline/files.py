@@ -1,6 +1,7 @@
-"""The files of the tables: each partition is one, so that what it holds is replaced by one request.
+"""The files of the tables: a partition is one, so that what it holds is replaced by one request.
 
     <tables>/<table>/<partition>/rows.parquet
+    <tables>/<table>/<partition>/rows-<HH>.parquet      an hour of so many jobs that it has a file of its own
 
 A file is written under the condition that nobody else has written it since it was looked at, which is before the rows
 were read that it is made of, and only where it says something else than before: the same rows give the same bytes. So a
@@ -14,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from typing import Any
@@ -27,6 +28,7 @@ from ..clock import MACHINE
 from ..commit.driver import BlockingDriver
 from ..commit.effects import All, Flow, Sleep
 from ..errors import Damaged, Unavailable
+from ..objects.archive import bodies
 from ..objects.inventory import keys
 from ..objects.layout import unavailable
 from ..stores.address import open_store
@@ -45,14 +47,15 @@ from ..stores.base import (
     Written,
 )
 from . import archive
+from .archive import DAY_MS, HOUR_MS
 
-NAME = "rows.parquet"
 ROW_GROUP_ROWS = 100_000
 SMALL_ROWS = (
     1_000  # a file of fewer has neither dictionaries nor statistics: to read all of it takes less time
 )
 PAUSES_SECONDS = (0.2, 0.8, 3.2)  # before a request is repeated that had no answer
-_DAY = re.compile(rf"(queue=[^/]+/date=\d{{4}}-\d\d-\d\d)/(?:[^/]+/)?{re.escape(NAME)}")
+FILES_AT_ONCE = 32  # that are read
+_FILE = re.compile(r"(queue=[^/]+/date=\d{4}-\d\d-\d\d)/rows(?:-(\d\d))?\.parquet")
 
 
 class RetryingDriver(BlockingDriver):
@@ -85,9 +88,13 @@ def at(address: str) -> Iterator[RetryingDriver]:
         store.close()
 
 
-def key_of(table: str, partition: str) -> str:
-    """Where the rows of a partition are."""
-    return f"{table}/{partition}/{NAME}"
+def key_of(table: str, partition: str, hour: int | None = None) -> str:
+    """Where the rows of a partition are, or of an hour that has a file of its own."""
+    return (
+        f"{table}/{partition}/rows.parquet"
+        if hour is None
+        else f"{table}/{partition}/rows-{hour:02d}.parquet"
+    )
 
 
 # ── What is in a file ────────────────────────────────────────────────────────
@@ -97,7 +104,7 @@ class TableFileWriter:
     def __init__(self, schema: pa.Schema, spread: Sequence[str] = ()) -> None:
         """``spread`` are columns whose values hardly repeat: a dictionary of them costs time and space."""
         self._schema = schema
-        self._dictionaries = [name for field in schema for name in _leaves(field) if name not in spread]
+        self._spread = spread
         self._waiting: list[pa.Table] = []
         self._bytes = io.BytesIO()
         self._writer: pq.ParquetWriter | None = None
@@ -107,32 +114,44 @@ class TableFileWriter:
         """More rows, in this order."""
         self._waiting.append(rows)
         self.rows += rows.num_rows
-        if sum(each.num_rows for each in self._waiting) >= ROW_GROUP_ROWS:
+        while sum(each.num_rows for each in self._waiting) >= ROW_GROUP_ROWS:
             self._write()
+
+    def few(self) -> pa.Table:
+        """The rows themselves, of which there are fewer than fill a row group."""
+        return pa.concat_tables(self._waiting)
 
     def finish(self) -> bytes | None:
         """The file; None: it has no rows."""
         if not self.rows:
             return None
-        self._write()
+        if self._waiting:
+            self._write()
         assert self._writer is not None
         self._writer.close()
         return self._bytes.getvalue()
 
     def _write(self) -> None:
+        """One row group, cut by its number of rows alone: where those came from is not seen in the bytes."""
         if self._writer is None:
             large = self.rows >= SMALL_ROWS
+            repeating = [
+                name for field in self._schema for name in _leaves(field) if name not in self._spread
+            ]
             self._writer = pq.ParquetWriter(
                 self._bytes,
                 self._schema,
                 compression="zstd",
-                use_dictionary=self._dictionaries if large else False,
+                use_dictionary=repeating if large else False,
                 write_statistics=large,
                 store_schema=False,
             )
-        if self._waiting:
-            self._writer.write_table(pa.concat_tables(self._waiting), row_group_size=ROW_GROUP_ROWS)
-            self._waiting = []
+        waiting = pa.concat_tables(self._waiting)
+        self._writer.write_table(
+            waiting.slice(0, ROW_GROUP_ROWS).combine_chunks(), row_group_size=ROW_GROUP_ROWS
+        )
+        rest = waiting.slice(ROW_GROUP_ROWS)
+        self._waiting = [rest] if rest.num_rows else []
 
 
 def _leaves(field: pa.Field, below: str = "") -> Iterator[str]:
@@ -146,13 +165,15 @@ def _leaves(field: pa.Field, below: str = "") -> Iterator[str]:
         yield f"{below}{field.name}"
 
 
-def columns(table: str, partition: str, names: Sequence[str]) -> Flow[pa.Table]:
-    """Some columns of a partition, which is there. Raises Unavailable, or Damaged where it is no file of a table."""
-    key = key_of(table, partition)
-    reply = yield Get(key)
-    if not isinstance(reply, Found):
-        raise unavailable(reply, key)
-    return decoded(key, reply.body, names)
+def columns(keys_: Sequence[str], names: Sequence[str]) -> Flow[list[pa.Table]]:
+    """Some columns of some files, but of those that are gone. Raises Unavailable, or Damaged."""
+    found = []
+    for start in range(0, len(keys_), FILES_AT_ONCE):
+        group = keys_[start : start + FILES_AT_ONCE]
+        for key, body in zip(group, (yield from bodies(group)), strict=True):
+            if body is not None:
+                found.append(decoded(key, body, names))
+    return found
 
 
 def decoded(key: str, body: bytes, names: Sequence[str] | None = None) -> pa.Table:
@@ -161,7 +182,7 @@ def decoded(key: str, body: bytes, names: Sequence[str] | None = None) -> pa.Tab
         file = pq.ParquetFile(pa.BufferReader(body), pre_buffer=False)  # a third of the time of pq.read_table
         return file.read(columns=None if names is None else list(names), use_threads=False)
     except pa.ArrowException as error:
-        raise Damaged(f"{key} cannot be read: {error}. Compact its hour again, or delete it.") from error
+        raise Damaged(f"{key} cannot be read: {error}. Delete it, and compact its day again.") from error
 
 
 # ── Replacing them ───────────────────────────────────────────────────────────
@@ -178,11 +199,17 @@ class ObjectVersion(Struct, frozen=True):
 
 def look(key: str) -> Flow[ObjectVersion]:
     """What an object is now. Raises Unavailable."""
+    seen, _ = yield from opened(key)
+    return seen
+
+
+def opened(key: str) -> Flow[tuple[ObjectVersion, bytes | None]]:
+    """What an object is now, and what it holds. Raises Unavailable."""
     reply = yield Get(key)
     if isinstance(reply, Found):
-        return ObjectVersion(reply.version, _digest(reply.body))
+        return ObjectVersion(reply.version, _digest(reply.body)), reply.body
     if isinstance(reply, Missing):
-        return ObjectVersion()
+        return ObjectVersion(), None
     raise unavailable(reply, key)
 
 
@@ -209,7 +236,12 @@ def exchange(key: str, seen: ObjectVersion, body: bytes | None) -> Flow[None]:
         return
     if now == seen:
         raise Unsettled(unavailable(reply, key).message)
-    raise Unsettled(f"{key}: another run writes the same tables. Wait for its end; then repeat.")
+    raise met(key)
+
+
+def met(key: str) -> Unsettled:
+    """What another run has written meanwhile has come first."""
+    return Unsettled(f"{key}: another run writes the same tables. Wait for its end; then repeat.")
 
 
 def replace(key: str, body: bytes | None) -> Flow[None]:
@@ -233,28 +265,54 @@ def exists(root: str, table: str) -> bool:
         return bool(tables.run(keys(f"{table}/", most=1)))
 
 
-def hours(table: str, queue: str, since_ms: int | None = None, until_ms: int | None = None) -> Flow[set[int]]:
-    """When the hours of a range begin that a table has of a queue."""
-    found = set()
+def hours(
+    table: str,
+    queue: str,
+    since_ms: int | None = None,
+    until_ms: int | None = None,
+    known: Collection[int] = (),
+) -> Flow[set[int]]:
+    """When the hours of a range begin that a table has of a queue. A day is not opened of which all are known."""
+    found, shared = set(), dict[str, int]()
     for key in (yield from archive.days_of(f"{table}/", queue, since_ms, until_ms)):
-        at_ms = archive.begin_of(key.removeprefix(f"{table}/").removesuffix(f"/{NAME}"))
-        if at_ms is not None and archive.inside(at_ms, since_ms, until_ms):
-            found.add(at_ms)
-    return found
+        file = _FILE.fullmatch(key.removeprefix(f"{table}/"))
+        begin = None if file is None else archive.begin_of(f"{file[1]}/hour=0")
+        if file is None or begin is None:
+            continue
+        asked = [at for at in range(begin, begin + DAY_MS, HOUR_MS) if archive.inside(at, since_ms, until_ms)]
+        if file[2]:
+            found |= {begin + int(file[2]) * HOUR_MS} & {*asked}
+        elif any(at not in known for at in asked):
+            shared[key] = begin
+    for key, begin in shared.items():
+        for told in (yield from columns([key], ("hour",))):
+            found |= {begin + hour * HOUR_MS for hour in told["hour"].unique().to_pylist()}
+    return {at for at in found if archive.inside(at, since_ms, until_ms)}
 
 
-def partitions(
+def last_hour(table: str, queue: str, since_ms: int | None = None) -> Flow[int | None]:
+    """When the last hour begins that a table has of a queue, on the day of a moment or later."""
+    there = yield from archive.days_of(f"{table}/", queue, since_ms, None)
+    for key in reversed(there):
+        file = _FILE.fullmatch(key.removeprefix(f"{table}/"))
+        begin = None if file is None else archive.begin_of(f"{file[1]}/hour=0")
+        if begin is not None:
+            return max((yield from hours(table, queue, begin, begin + DAY_MS)), default=None)
+    return None
+
+
+def there(
     table: str, queues: Sequence[str] = (), since: date | None = None, until: date | None = None
-) -> Flow[list[str]]:
-    """The partitions that a table has, as the paths of their folders below it; of some queues, or of some days."""
+) -> Flow[list[tuple[str, str]]]:
+    """The files that a table has, each as its partition and its key; of some queues, or of some days."""
     since_ms, until_ms = map(_begin_of, (since, until))
     end = None if until is None else f"date={until}"
     found = []
     for queue in queues or (yield from archive.queues_of(f"{table}/")):
         for key in (yield from archive.days_of(f"{table}/", queue, since_ms, until_ms)):
-            name = key.removeprefix(f"{table}/")
-            if _DAY.fullmatch(name) and (end is None or name.split("/")[1] < end):
-                found.append(name.removesuffix(f"/{NAME}"))
+            file = _FILE.fullmatch(key.removeprefix(f"{table}/"))
+            if file and (end is None or file[1].split("/")[1] < end):
+                found.append((file[1], key))
     return found
 
 
@@ -267,7 +325,7 @@ def _begin_of(day: date | None) -> int | None:
 def days(
     root: str, table: str, queues: Sequence[str] = (), since: date | None = None, until: date | None = None
 ) -> list[str]:
-    """The days that a table has, in the same way."""
+    """The partitions of these files: the days that a table has."""
     with at(root) as tables:
-        found = tables.run(partitions(table, queues, since, until))
-    return list(dict.fromkeys("/".join(each.split("/")[:2]) for each in found))
+        found = tables.run(there(table, queues, since, until))
+    return list(dict.fromkeys(partition for partition, _ in found))

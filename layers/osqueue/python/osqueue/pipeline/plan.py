@@ -8,12 +8,11 @@ from msgspec import Struct
 
 from ..commit.driver import BlockingDriver
 from . import archive, files
-from .archive import HOUR_MS, Hour
+from .archive import DAY_MS, HOUR_MS, Hour
 from .stretch import HourRange
 from .tables import ATTEMPTS, JOBS
 from .unfinished import Mark
 
-DAY_MS = 24 * HOUR_MS
 RANGE_PARTS_MIN = 4  # a shorter one is not worth a task, and that its first hour looks back
 
 Window = tuple[int, int]  # moments, in milliseconds since 1970
@@ -77,7 +76,7 @@ class Planner:
         emptied += [(each.since_ms, each.until_ms) for each in left if each.emptied]
         for window in emptied:
             for table in (JOBS, ATTEMPTS):
-                for at in self._tables.run(files.hours(table.name, queue, *window)):
+                for at in self._tables.run(files.hours(table.name, queue, *window, found)):
                     found.setdefault(at, Hour(at, queue))
         return QueueRange(queue, begin, until, tuple(emptied), tuple(found[at] for at in sorted(found)))
 
@@ -90,8 +89,8 @@ class Planner:
 
     def _last(self, queue: str, since: int) -> int | None:
         """When the last hour begins that the tables have of a queue. Mostly a look at the latest days tells."""
-        lately = self._tables.run(files.hours(JOBS.name, queue, since - DAY_MS))
-        return max(lately or self._tables.run(files.hours(JOBS.name, queue)), default=None)
+        lately = self._tables.run(files.last_hour(JOBS.name, queue, since - DAY_MS))
+        return lately if lately is not None else self._tables.run(files.last_hour(JOBS.name, queue))
 
     def skipped(self, each: QueueRange) -> set[Mark]:
         """The mark of the hours between the end of the tables and a range, if the archive has some."""
@@ -103,12 +102,15 @@ class Planner:
 
 
 def batch(hours: Sequence[Hour], parts: float) -> tuple[list[Hour], list[Hour]]:
-    """The first hours, with so many parts unless a single one has more, and the others."""
+    """The first hours, with so many parts unless a single one has more, and the others: if it can be, whole days."""
     taken = 0
     for at, each in enumerate(hours):
         taken += max(1, len(each.parts))
         if taken > parts and at:
-            return list(hours[:at]), list(hours[at:])
+            whole = next(
+                (end for end in range(at, 0, -1) if hours[end].partition != hours[end - 1].partition), at
+            )
+            return list(hours[:whole]), list(hours[whole:])
     return list(hours), []
 
 

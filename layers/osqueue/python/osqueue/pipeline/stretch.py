@@ -1,4 +1,4 @@
-"""A stretch: some hours of one queue, one after the other, from archive parts to the files of both tables.
+"""A stretch: some hours of one queue, day after day, from archive parts to the files of both tables.
 
 It runs in one task, with the library's own decoder and stores, and needs nothing of other tasks. The library says what
 is damaged; such a part is set aside and the rest goes on.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby, islice
 
 import pyarrow as pa
 from msgspec import Struct
@@ -23,14 +24,15 @@ from ..errors import Damaged, NewerFormat
 from ..limits import CLOCK_AHEAD_MS_MAX
 from ..objects.archive import PARTS_AT_ONCE, bodies
 from . import archive, files, transforms
-from .archive import HOUR_MS, Hour
+from .archive import DAY_MS, HOUR_MS, Hour
+from .day_files import OWN_FILE_ROWS, DayFiles, by_hour
 from .files import TableFileWriter
 from .tables import ATTEMPTS, JOBS
 
-DAY_MS = 24 * HOUR_MS
 LOOK_BACK_MS_MAX = 31 * DAY_MS
 OUT_OF_RANGE = (pa.ArrowException, OverflowError)
-GROUP_ROWS = 10_000  # records that become rows together
+GROUP_ROWS = 10_000  # records that become rows together, of whatever hours they are
+TABLES = (ATTEMPTS, JOBS)  # as they are written, leases first: where a new hour has jobs, it is whole
 DELETED = "it was deleted while it was read"
 
 
@@ -62,7 +64,7 @@ class SkippedPart(Struct, frozen=True):
 class Compacted(Struct, frozen=True):
     """What was done."""
 
-    hours: int = 0  # partitions that are as they should be now
+    hours: int = 0  # that are as they should be now
     emptied: int = 0  # of these, those that have no jobs
     parts: int = 0  # that were read
     jobs: int = 0  # rows
@@ -76,10 +78,11 @@ class Compacted(Struct, frozen=True):
 
 
 def compact(stretch: HourRange) -> Compacted:
-    """Make the partitions of some hours what their parts say. Raises Unavailable."""
+    """Make the tables say of some hours what their parts do. Raises Unavailable."""
     with files.at(stretch.store) as store, files.at(stretch.tables) as tables, _without_cycles():
         task = _Task(stretch, store, tables)
-        return sum(map(task.hour, stretch.hours), start=Compacted())
+        days = (tuple(hours) for _, hours in groupby(stretch.hours, lambda hour: hour.partition))
+        return sum(map(task.day, days), start=Compacted())
 
 
 def unreadable(store: BlockingDriver, parts: Sequence[str]) -> dict[str, str]:
@@ -88,7 +91,7 @@ def unreadable(store: BlockingDriver, parts: Sequence[str]) -> dict[str, str]:
     with _without_cycles():
         for part, records, why in _decoded(store, parts):
             try:
-                transforms.rows({_name(part): records}, archive.hour_of(part))
+                transforms.rows({part: records})
             except OUT_OF_RANGE as error:
                 found[part] = _beyond(error)
             if why:
@@ -109,19 +112,31 @@ def _without_cycles() -> Iterator[None]:
 
 
 class _Drafts:
-    """The files of one hour in the making."""
+    """The rows of a day in the making."""
 
-    def __init__(self, hour_ms: int) -> None:
-        self._hour_ms = hour_ms
-        self.jobs = TableFileWriter(JOBS.arrow, JOBS.spread)
-        self.attempts = TableFileWriter(ATTEMPTS.arrow, ATTEMPTS.spread)
+    def __init__(self) -> None:
+        self._hours: dict[tuple[str, int], TableFileWriter] = {}
+        self.rows = {table.name: 0 for table in TABLES}
         self.suspect = 0
 
     def add(self, parts: dict[str, list[ArchiveRecord]]) -> None:
-        rows = transforms.rows(parts, self._hour_ms)
+        rows = transforms.rows(parts)
         self.suspect += len(rows.jobs) - rows.jobs["clock_suspect"].null_count
-        self.jobs.add(rows.jobs)
-        self.attempts.add(rows.attempts)
+        for table, told in ((ATTEMPTS, rows.attempts), (JOBS, rows.jobs)):
+            self.rows[table.name] += told.num_rows
+            for hour, mine in by_hour(told).items():
+                if (table.name, hour) not in self._hours:
+                    self._hours[table.name, hour] = TableFileWriter(table.arrow, table.spread)
+                self._hours[table.name, hour].add(mine)
+
+    def file(self, table: str, hour: int) -> bytes | None:
+        """The rows of an hour as a file; they are not kept. None: there are none."""
+        draft = self._hours.pop((table, hour), None)
+        return None if draft is None else draft.finish()
+
+    def few(self, table: str) -> dict[int, pa.Table]:
+        """Those of all other hours."""
+        return {hour: draft.few() for (name, hour), draft in self._hours.items() if name == table}
 
 
 class _Task:
@@ -131,73 +146,84 @@ class _Task:
         self._tables = tables
         self._keys: dict[int, set[str]] = {}  # of the records of some hours, by when the hour begins
         self._days: dict[int, tuple[dict[int, tuple[str, ...]], set[int]]] = {}  # what was listed, by day
+        self._emptied: set[int] = set()  # when hours begin that are in the table no more
 
-    def hour(self, hour: Hour) -> Compacted:
-        """Do one hour, and do it anew where its files were not written or another run was faster."""
+    def day(self, hours: Sequence[Hour]) -> Compacted:
+        """Do hours of one day, and do them anew where a file was not written or another run was faster."""
         for pause in files.PAUSES_SECONDS:
             try:
-                return self._hour(hour)
+                return self._day(hours)
             except files.Unsettled:
                 self._tables.machine.sleep(pause)
-        return self._hour(hour)
+        return self._day(hours)
 
-    def _hour(self, hour: Hour) -> Compacted:
+    def _day(self, hours: Sequence[Hour]) -> Compacted:
         """Parts become rows together; if a value is out of range, each by itself, and the one with it is set aside."""
         try:
-            return self._in_groups(hour, GROUP_ROWS)
+            return self._in_groups(hours, GROUP_ROWS)
         except OUT_OF_RANGE:
-            return self._in_groups(hour, 1)
+            return self._in_groups(hours, 1)
 
-    def _in_groups(self, hour: Hour, group_rows: int) -> Compacted:
-        keys = [files.key_of(table.name, hour.partition) for table in (ATTEMPTS, JOBS)]
-        before = [self._tables.run(files.look(key)) for key in keys]  # the parts are not older than this
-        drafts = _Drafts(hour.at_ms)
-        mine: set[str] = set()
-        oldest_ms = hour.at_ms
-        repeats = 0
+    def _in_groups(self, hours: Sequence[Hour], group_rows: int) -> Compacted:
+        numbers = [_of_day(each.at_ms) for each in hours]
+        tables = {
+            table.name: DayFiles(self._tables, table, hours[0].partition, numbers) for table in TABLES
+        }  # the parts are not older than this
+        drafts, group = _Drafts(), dict[str, list[ArchiveRecord]]()
         aside: list[SkippedPart] = []
-        group: dict[str, list[ArchiveRecord]] = {}
-        for part, records in self._read(hour.parts, aside):
-            ended_ms = min(each.finished_ms for each in records) - CLOCK_AHEAD_MS_MAX
-            oldest_ms = max(min(oldest_ms, ended_ms), hour.at_ms - LOOK_BACK_MS_MAX)
-            known = [mine, *self._earlier(oldest_ms // HOUR_MS * HOUR_MS, hour.at_ms)]
-            fresh, told = _fresh(records, known)
-            group[_name(part)] = fresh
-            if sum(map(len, group.values())) >= group_rows:
-                now, group = group, {}
-                try:
-                    drafts.add(now)
-                except OUT_OF_RANGE as error:
-                    if group_rows > 1:
-                        raise
-                    aside.append(SkippedPart.of(self._hour_range.store, part, _beyond(error)))
-                    continue
-            mine |= told
-            repeats += len(records) - len(fresh)
+        emptied = repeats = 0
+        decoded = _decoded(self._store, [part for hour in hours for part in hour.parts])
+        for hour, number in zip(hours, numbers, strict=True):
+            mine: set[str] = set()
+            oldest_ms, kept = hour.at_ms, 0
+            for part, records in self._read(islice(decoded, len(hour.parts)), aside):
+                ended_ms = min(each.finished_ms for each in records) - CLOCK_AHEAD_MS_MAX
+                oldest_ms = max(min(oldest_ms, ended_ms), hour.at_ms - LOOK_BACK_MS_MAX)
+                known = [mine, *self._earlier(oldest_ms // HOUR_MS * HOUR_MS, hour.at_ms)]
+                fresh, told = _fresh(records, known)
+                group[part] = fresh
+                if sum(map(len, group.values())) >= group_rows:
+                    now, group = group, {}
+                    try:
+                        drafts.add(now)
+                    except OUT_OF_RANGE as error:
+                        if group_rows > 1:
+                            raise
+                        aside.append(SkippedPart.of(self._hour_range.store, part, _beyond(error)))
+                        continue
+                mine |= told
+                kept += len(fresh)
+                repeats += len(records) - len(fresh)
+            if kept >= OWN_FILE_ROWS:
+                drafts.add(group)
+                group = {}
+                for name, table in tables.items():
+                    if (body := drafts.file(name, number)) is not None:
+                        table.write_own(number, body)
+            emptied += not kept
+            self._keys = {at: held for at, held in self._keys.items() if at + HOUR_MS > oldest_ms}
+            self._keys[hour.at_ms] = mine
+            if not kept:
+                self._emptied.add(hour.at_ms)
         drafts.add(group)
-        # Leases first: where a new hour has jobs, it is whole.
-        for key, seen, draft in zip(keys, before, (drafts.attempts, drafts.jobs), strict=True):
-            self._tables.run(files.exchange(key, seen, draft.finish()))
-        self._keys = {at: held for at, held in self._keys.items() if at + HOUR_MS > oldest_ms}
-        self._keys[hour.at_ms] = mine
-        if not drafts.jobs.rows and (day := self._days.get(hour.at_ms // DAY_MS * DAY_MS)):
-            day[1].discard(hour.at_ms)  # it is in the table no more
+        for name, table in tables.items():
+            table.write_shared(drafts.few(name))
         return Compacted(
-            hours=1,
-            emptied=int(not drafts.jobs.rows),
-            parts=len(hour.parts) - len(aside),
-            jobs=drafts.jobs.rows,
-            attempts=drafts.attempts.rows,
+            hours=len(hours),
+            emptied=emptied,
+            parts=sum(len(each.parts) for each in hours) - len(aside),
+            jobs=drafts.rows[JOBS.name],
+            attempts=drafts.rows[ATTEMPTS.name],
             repeats=repeats,
             clock_suspect=drafts.suspect,
             aside=tuple(aside),
         )
 
     def _read(
-        self, parts: Sequence[str], aside: list[SkippedPart]
+        self, parts: Iterator[DecodedPart], aside: list[SkippedPart]
     ) -> Iterator[tuple[str, list[ArchiveRecord]]]:
         """The records of those parts that have some and can be read."""
-        for part, records, why in _decoded(self._store, parts):
+        for part, records, why in parts:
             if why:
                 aside.append(SkippedPart.of(self._hour_range.store, part, why))
             elif records:
@@ -217,22 +243,33 @@ class _Task:
             self._days[day_ms] = self._listed(day_ms)
         archived, in_table = self._days[day_ms]
         if at_ms in archived:
-            parts = self._read(archived[at_ms], [])
+            parts = self._read(_decoded(self._store, archived[at_ms]), [])
             return {transforms.key(each) for _, records in parts for each in records}
-        if at_ms not in in_table:
+        if at_ms not in in_table or at_ms in self._emptied:
             return set()
         partition = archive.partition_of(self._hour_range.queue, at_ms)
-        held = self._tables.run(files.columns(JOBS.name, partition, ("job_id", "run"))).to_pydict()
-        return {f"{job}{run}" for job, run in zip(held["job_id"], held["run"], strict=True)}
+        places = [files.key_of(JOBS.name, partition, own) for own in (None, _of_day(at_ms))]
+        found: set[str] = set()
+        for rows in self._tables.run(files.columns(places, ("job_id", "run", "hour"))):
+            held = rows.to_pydict().values()
+            found |= {f"{job}{run}" for job, run, hour in zip(*held, strict=True) if hour == _of_day(at_ms)}
+        return found
 
     def _listed(self, day_ms: int) -> tuple[dict[int, tuple[str, ...]], set[int]]:
-        """The parts of a day's hours, and the hours that the table has. One list of each serves all that look back."""
+        """The parts of a day's hours, and other hours that the table has. One list serves all that look back."""
         queue, window = self._hour_range.queue, (day_ms, day_ms + DAY_MS)
         there = {each.at_ms: each.parts for each in self._store.run(archive.hours(queue, *window))}
-        return there, self._tables.run(files.hours(JOBS.name, queue, *window))
+        return there, self._tables.run(files.hours(JOBS.name, queue, *window, there))
 
 
-def _decoded(store: BlockingDriver, parts: Sequence[str]) -> Iterator[tuple[str, list[ArchiveRecord], str]]:
+def _of_day(at_ms: int) -> int:
+    return at_ms % DAY_MS // HOUR_MS
+
+
+DecodedPart = tuple[str, list[ArchiveRecord], str]  # its key, its records, and why it has none to be trusted
+
+
+def _decoded(store: BlockingDriver, parts: Sequence[str]) -> Iterator[DecodedPart]:
     """Each part's records, and why it has none to be trusted."""
     for start in range(0, len(parts), PARTS_AT_ONCE):
         group = parts[start : start + PARTS_AT_ONCE]
@@ -245,10 +282,6 @@ def _decoded(store: BlockingDriver, parts: Sequence[str]) -> Iterator[tuple[str,
                 except (Damaged, NewerFormat) as error:
                     why = error.message
             yield part, records, why
-
-
-def _name(part: str) -> str:
-    return part.rpartition("/")[2]
 
 
 def _beyond(error: Exception) -> str:

@@ -1,11 +1,10 @@
 """The tables: what is in them, where they live, and how Spark reads them.
 
-    <tables>/jobs/queue=<queue>/date=<YYYY-MM-DD>/hour=<H>/rows.parquet        by the hour of the archive, UTC
-    <tables>/attempts/queue=<queue>/date=<YYYY-MM-DD>/hour=<H>/rows.parquet    the same
-    <tables>/metrics_…/queue=<queue>/date=<YYYY-MM-DD>/rows.parquet            by the day of the event, UTC
+    <tables>/<table>/queue=<queue>/date=<YYYY-MM-DD>/rows.parquet
 
-Plain Parquet, compressed with zstd, each partition one file (``pipeline.files``). Read them with ``read``, which knows
-the type of every column; a reader that guesses takes a queue called ``2024`` for a number.
+``jobs`` and ``attempts`` by the day of the archive, UTC, their rows in the order of its hours; metrics by that of the
+event. Plain Parquet, compressed with zstd, a partition one file, and one more for each hour of very many jobs
+(``pipeline.files``). Read them with ``read``, which knows the type of every column; a reader that guesses takes a queue called ``2024`` for a number.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from .option_columns import KEPT
 from .places import store_at
 from .view_columns import ATTEMPT, JOB, MOMENT, TYPES, comment_of, list_of
 
-FILES_AT_ONCE = 32  # that are read
 TEXT, INT, LONG, REAL = pa.string(), pa.int32(), pa.int64(), pa.float64()
 FLAG, DAY = pa.bool_(), pa.date32()
 
@@ -41,14 +39,13 @@ class TableSpec(Struct, frozen=True):
 
     name: str  # its folder's
     columns: tuple[TableColumn, ...]  # without those it is partitioned by
-    partitions: tuple[TableColumn, ...]  # folders, in this order
     spread: tuple[str, ...] = ()  # columns whose values hardly repeat: a dictionary costs time and space
     order: tuple[str, ...] = ()  # columns that rows of a partition are sorted by, where Spark makes them
 
     @property
     def schema(self) -> pa.Schema:
         """All columns, as they are read."""
-        return _schema((*self.columns, *self.partitions))
+        return _schema((*self.columns, *PARTITIONS))
 
     @property
     def arrow(self) -> pa.Schema:
@@ -64,13 +61,16 @@ def _columns(*columns: tuple[str, pa.DataType, str]) -> tuple[TableColumn, ...]:
     return tuple(TableColumn(*column) for column in columns)
 
 
-_QUEUE = ("queue", TEXT, "the queue's name")
-BY_HOUR = _columns(
-    _QUEUE,
-    ("date", DAY, "the day on which the record was archived, UTC"),
-    ("hour", INT, "the hour in which it was, 0 to 23, UTC: its own or a later one than that of its end"),
+# The folders of each table, in this order.
+PARTITIONS = _columns(
+    ("queue", TEXT, "the queue's name"),
+    ("date", DAY, "the day, UTC: of jobs and attempts that on which the record was archived"),
 )
-_BY_DAY = _columns(_QUEUE, ("date", DAY, "the day, UTC"))
+HOUR = (
+    "hour",
+    INT,
+    "the hour in which the record was archived, 0 to 23, UTC: that of its end or a later one",
+)
 
 
 # ── History ──────────────────────────────────────────────────────────────────
@@ -117,8 +117,8 @@ JOBS = TableSpec(
             "which of enqueued_at, attempts, finished_at the store's clock does not allow; null: none, as it should be",
         ),
         ("part", TEXT, "the archive part it was read from"),
+        HOUR,
     ),
-    BY_HOUR,
     (
         *("job_id", "enqueued_at", "claimable_at", "started_at", "finished_at", "wait_ms", "total_ms"),
         *("attempts.list.element.started_ms", "attempts.list.element.ended_ms"),
@@ -136,8 +136,8 @@ ATTEMPTS = TableSpec(
         ("job_run", LONG, "the run of the job's record that tells of it"),
         ("final", FLAG, "the job ended with it"),
         ("clock_suspect", TEXT, "as its job's record has it; metrics leave it out unless this is null"),
+        HOUR,
     ),
-    BY_HOUR,
     ("job_id", "started_at", "ended_at", "run_ms"),
 )
 
@@ -179,8 +179,8 @@ _METRICS = _columns(
     ("on_target", LONG, "jobs claimed first that had waited no longer"),
     ("on_target_share", REAL, "of all jobs claimed first whose wait is known, 0 to 1"),
 )
-METRICS_HOURLY = TableSpec("metrics_hourly", _METRICS, _BY_DAY, order=("start",))
-METRICS_DAILY = TableSpec("metrics_daily", _METRICS, _BY_DAY, order=("start",))
+METRICS_HOURLY = TableSpec("metrics_hourly", _METRICS, order=("start",))
+METRICS_DAILY = TableSpec("metrics_daily", _METRICS, order=("start",))
 METRICS_WORKERS = TableSpec(
     "metrics_workers",
     _columns(
@@ -197,7 +197,6 @@ METRICS_WORKERS = TableSpec(
         ("held_max", LONG, "and the most at one moment"),
         ("utilisation", REAL, "share of the hour in which it held at least one lease, 0 to 1"),
     ),
-    _BY_DAY,
     order=("start", "worker"),
 )
 METRICS_ERRORS = TableSpec(
@@ -214,7 +213,6 @@ METRICS_ERRORS = TableSpec(
         ("first_at", MOMENT, "the first in the hour"),
         ("last_at", MOMENT, "the last in the hour"),
     ),
-    _BY_DAY,
     order=("start", "fingerprint", "error_type"),
 )
 TABLES = (JOBS, ATTEMPTS, METRICS_HOURLY, METRICS_DAILY, METRICS_WORKERS, METRICS_ERRORS)
@@ -234,28 +232,28 @@ def read(
     Columns that a file is too old to have are null. Raises Unavailable, or Damaged.
     """
     there = [field for field in table.arrow if not columns or field.name in columns]
-    found, rows = [pa.schema(there).empty_table()], [(0, {each.name: "" for each in table.partitions})]
+    found, rows = [pa.schema(there).empty_table()], [(0, {each.name: "" for each in PARTITIONS})]
     with files.at(store_at(root, "tables")) as held:
-        partitions = held.run(files.partitions(table.name, queues, since, until))
-        for start in range(0, len(partitions), FILES_AT_ONCE):
-            group = partitions[start : start + FILES_AT_ONCE]
-            keys = [files.key_of(table.name, each) for each in group]
-            for partition, key, body in zip(group, keys, held.run(bodies(keys)), strict=True):
+        listed = held.run(files.there(table.name, queues, since, until))
+        for start in range(0, len(listed), files.FILES_AT_ONCE):
+            group = listed[start : start + files.FILES_AT_ONCE]
+            keys = [key for _, key in group]
+            for (partition, key), body in zip(group, held.run(bodies(keys)), strict=True):
                 if body is not None:
                     found.append(
-                        _fitted(files.decoded(key, body, [each.name for each in there]), found[0].schema)
+                        fitted(files.decoded(key, body, [each.name for each in there]), found[0].schema)
                     )
                     rows.append(
                         (found[-1].num_rows, dict(each.split("=", 1) for each in partition.split("/")))
                     )
     told = pa.concat_tables(found)
-    for each in table.partitions:
+    for each in PARTITIONS:
         folders = [pa.repeat(pa.scalar(folder[each.name]), count) for count, folder in rows]
         told = told.append_column(each.name, pa.chunked_array(folders).cast(each.type))
     return told.combine_chunks()
 
 
-def _fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """The rows of a file with exactly these columns; what it is too old to have is null."""
     if rows.schema.equals(schema):
         return rows
@@ -266,7 +264,7 @@ def _fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def write(rows: pa.Table, root: str, table: TableSpec) -> dict[str, int]:
     """Make the partitions that there are rows of hold exactly these; answers how many each has."""
-    names = [column.name for column in table.partitions]
+    names = [column.name for column in PARTITIONS]
     folders = [(name, "ascending") for name in names]
     rows = rows.select(table.schema.names).cast(table.schema)
     rows = rows.sort_by([*folders, *((name, "ascending") for name in table.order)])

@@ -24,7 +24,8 @@ from ..core.state import FAILED, RELEASED, STALLED
 from ..limits import AT_MS_MAX
 from ..model.fields import DescribedField
 from ..model.job_options import linked
-from . import clocks
+from . import archive, clocks
+from .archive import DAY_MS, HOUR_MS
 from .option_columns import KEPT
 from .tables import ATTEMPTS, JOBS
 from .view_columns import ATTEMPT
@@ -48,17 +49,23 @@ def key(record: ArchiveRecord) -> str:
     return f"{record.job_id}{record.run}"
 
 
-def rows(parts: Mapping[str, Sequence[ArchiveRecord]], hour_ms: int) -> Rows:
-    """The records of some parts by their names, all written in this hour, as rows.
+def rows(parts: Mapping[str, Sequence[ArchiveRecord]]) -> Rows:
+    """The records of some parts of the archive, by their keys, as rows.
 
     Columns are made of all of them together: most of the time of a few rows would go into that.
     """
-    told = [(each, own(each)) for records in parts.values() for each in records]
-    suspect = _suspect(told, hour_ms)
+    told: list[tuple[ArchiveRecord, AttemptRecords]] = []
+    suspect: list[str | None] = []
+    hours: list[int] = []
+    for part, records in parts.items():
+        mine, hour_ms = [(each, own(each)) for each in records], archive.hour_of(part)
+        told += mine
+        suspect += _suspect(mine, hour_ms)
+        hours += [hour_ms % DAY_MS // HOUR_MS] * len(mine)
     leases = pa.StructArray.from_arrays(
         _leases([lease for _, mine in told for lease in mine]), fields=list(_LEASE)
     )
-    return Rows(_jobs(told, leases, suspect, parts), _attempts(told, leases, suspect))
+    return Rows(_jobs(told, leases, suspect, hours, parts), _attempts(told, leases, suspect, hours))
 
 
 def own(record: ArchiveRecord) -> AttemptRecords:
@@ -95,6 +102,7 @@ def _jobs(
     told: Sequence[tuple[ArchiveRecord, AttemptRecords]],
     leases: pa.StructArray,
     suspect: Sequence[str | None],
+    hours: Sequence[int],
     parts: Mapping[str, Sequence[ArchiveRecord]],
 ) -> pa.Table:
     records = [record for record, _ in told]
@@ -132,7 +140,8 @@ def _jobs(
         "codec": [each.codec for each in records],
         "attempts": pa.ListArray.from_arrays(pa.array(ends, pa.int32()), leases),
         "clock_suspect": suspect,
-        "part": [name for name, mine in parts.items() for _ in mine],
+        "part": [name for part, mine in parts.items() for name in [part.rpartition("/")[2]] * len(mine)],
+        "hour": hours,
     }
     return _table(columns, _JOBS)
 
@@ -159,6 +168,7 @@ def _attempts(
     told: Sequence[tuple[ArchiveRecord, AttemptRecords]],
     leases: pa.StructArray,
     suspect: Sequence[str | None],
+    hours: Sequence[int],
 ) -> pa.Table:
     of = [record for record, mine in told for _ in mine]
     column = dict(zip((field.name for field in _LEASE), leases.flatten(), strict=True))
@@ -171,6 +181,7 @@ def _attempts(
         "job_run": [each.run for each in of],
         "final": [lease is mine[-1] and _ended(record, lease) for record, mine in told for lease in mine],
         "clock_suspect": [why for (_, mine), why in zip(told, suspect, strict=True) for _ in mine],
+        "hour": [hour for (_, mine), hour in zip(told, hours, strict=True) for _ in mine],
     }
     return _table(columns, _ATTEMPTS)
 

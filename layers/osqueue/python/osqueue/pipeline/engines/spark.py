@@ -22,6 +22,7 @@ from ..places import place
 from ..tables import TABLES, TableSpec
 from .base import Relation
 
+TASKS_A_CORE = 4  # a piece of work may take less time than its task
 ZONE = "spark.sql.session.timeZone"
 T = TypeVar("T")
 R = TypeVar("R")
@@ -95,7 +96,8 @@ class SparkEngine:
         self._spark.udf.register(name, function, "string")
 
     def spread(self, function: Callable[[T], R], pieces: Sequence[T]) -> list[R]:
-        return self._spark.sparkContext.parallelize(pieces, max(1, len(pieces))).map(function).collect()
+        tasks = max(1, min(len(pieces), TASKS_A_CORE * self.cores))
+        return self._spark.sparkContext.parallelize(pieces, tasks).map(function).collect()
 
     def close(self) -> None:
         """Forget the frames. The session goes on."""

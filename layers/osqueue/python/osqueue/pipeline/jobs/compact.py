@@ -31,7 +31,7 @@ from . import command
 from .command import Progress, milliseconds, moment, silent
 
 LOOK_BACK_HOURS = 3
-BATCH_PARTS = 128  # parts for each core before progress is told and marks move
+BATCH_PARTS = 512  # parts for each core before progress is told and marks move
 
 
 class Compaction(Struct, frozen=True):
@@ -54,7 +54,7 @@ def hours_before(at: datetime, look_back: int = LOOK_BACK_HOURS) -> tuple[dateti
 
 
 def run(engine: Engine, config: Compaction, progress: Progress = silent) -> Compacted:
-    """Make the partitions of a range of hours in both tables what the archive says."""
+    """Make both tables say of a range of hours what the archive does."""
     engine.place(config.tables, "tables")  # the engine is to read them
     address, root = store_at(config.store, "store"), store_at(config.tables, "tables")
     queues = tuple(map(queue_name, config.queues))

@@ -8,12 +8,14 @@ Counts, errors, workers and depths are those of the metrics, so run these first.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ...clock import MACHINE
 from ...errors import NotFound, Rejected, Unavailable
 from ...model.validation import queue_name
 from .. import files
@@ -125,7 +127,8 @@ def _write(out: str, text: bytes) -> None:
             store.run(files.replace(name, text))
         return
     path = Path(out.removeprefix("file://"))
-    draft = path.with_name(f".{path.name}.draft")
+    # Runs at once have a draft each: of one name, one run would make the page of the half that another has written.
+    draft = path.with_name(f".{path.name}.{MACHINE.name()}.draft")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft.write_bytes(text)
@@ -134,6 +137,9 @@ def _write(out: str, text: bytes) -> None:
         raise Unavailable(
             f"{path} could not be written: {error.strerror}. Name another file as out."
         ) from error
+    finally:
+        with suppress(OSError):
+            draft.unlink()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
