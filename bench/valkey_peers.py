@@ -82,7 +82,7 @@ class ArqPeer:
                 keep_result=RESULT_S,
             )
             await worker.async_run()
-            done = worker.jobs_complete
+            done = int(worker.jobs_complete)
             await worker.close()
             return done
 

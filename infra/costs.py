@@ -16,21 +16,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from osqueue.stores.prices import MILLION, STANDARD, S3Prices
+from osqueue.stores.prices import EXPRESS, MILLION, STANDARD, S3Prices
 
 HOURS_A_MONTH = 730
 MINUTES_A_MONTH = HOURS_A_MONTH * 60
-
-
-# For comparison only: directory buckets list in no order, and the store refuses them.
-EXPRESS = S3Prices(
-    "S3 Express One Zone",
-    put=1.13,
-    get=0.03,
-    gigabyte_month=0.11,
-    gigabyte_written=0.0032,
-    gigabyte_read=0.0006,
-)
 
 LAMBDA_REQUEST = 0.20  # a million
 LAMBDA_GB_SECOND = 13.3334  # a million, arm64
@@ -325,17 +314,18 @@ def main() -> None:
     options.add_argument(
         "--pipeline-minutes", type=_minutes, default=0.0, help="of each hourly run of the pipeline (0: none)"
     )
+    options.add_argument("--express", action="store_true", help="the bucket is one of S3 Express One Zone")
     options.add_argument("--table", action="store_true", help="the tables by batch size instead")
     asked = vars(options.parse_args())
     if asked.pop("table"):
         print("\n".join(by_pushes(asked["jobs"]) if asked["pushed"] else by_batch(asked["jobs"])))
         return
+    prices = EXPRESS if asked.pop("express") else STANDARD
     load = Workload(**asked)
-    for prices in (STANDARD, EXPRESS):
-        print(f"{prices.name}{'' if prices is STANDARD else ' (for comparison; refused by osqueue)'}:")
-        for line in bill(load, prices):
-            print(f"  {line.what:<18}{line.amount:>16,.1f} {line.unit:<12}{line.dollars:>10,.2f} $")
-        print(f"  {'a month':<18}{'':>29}{total(load, prices):>10,.2f} $")
+    print(f"{prices.name}:")
+    for line in bill(load, prices):
+        print(f"  {line.what:<18}{line.amount:>16,.1f} {line.unit:<12}{line.dollars:>10,.2f} $")
+    print(f"  {'a month':<18}{'':>29}{total(load, prices):>10,.2f} $")
 
 
 if __name__ == "__main__":

@@ -133,7 +133,7 @@ class Truth:
         return Written(version)
 
     def _list(self, request: List) -> Listed:
-        limit = min(request.limit, LIST_KEYS_MAX)
+        limit = request.page(LIST_KEYS_MAX)
         first = max(bisect_left(self._keys, request.prefix), bisect_right(self._keys, request.after))
         page = [key for key in self._keys[first : first + limit + 1] if key.startswith(request.prefix)]
         return Listed(tuple(page[:limit]), more=len(page) > limit)

@@ -16,7 +16,7 @@ from hypothesis import settings
 
 from osqueue.aws_calls import _shared
 from tests.support import api_server as server
-from tests.support import azure_server, gcs_server, s3_server, valkey_server
+from tests.support import azure_server, express_server, gcs_server, s3_server, valkey_server
 from tests.support.machines import VirtualMachine
 from tests.support.shard import Shard
 
@@ -85,6 +85,27 @@ def s3_endpoint(aws_environment: None) -> Iterator[str]:
 def s3_bucket(s3_endpoint: str) -> str:
     """The name of an empty bucket of this test's own."""
     name = f"test-bucket-{os.getpid()}-{next(_buckets)}"
+    s3_server.create_bucket(s3_endpoint, name)
+    return name
+
+
+@pytest.fixture(scope="session")
+def express_environment(
+    s3_endpoint: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, str]]:
+    """What leads clients to the directory buckets of this machine."""
+    with express_server.express_server(s3_endpoint, tmp_path_factory.mktemp("express")) as environment:
+        yield environment
+
+
+@pytest.fixture
+def directory_bucket(
+    s3_endpoint: str, express_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """The name of an empty directory bucket of this test's own, which is found by its name alone."""
+    for name, text in express_environment.items():
+        monkeypatch.setenv(name, text)
+    name = f"test-{os.getpid()}-{next(_buckets)}{express_server.SUFFIX}"
     s3_server.create_bucket(s3_endpoint, name)
     return name
 

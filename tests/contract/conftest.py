@@ -180,6 +180,8 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return own
     if request.param in CLOUDS:
         return address_in(request.param, request)
+    if request.param == "s3-express":
+        return f"s3://{request.getfixturevalue('directory_bucket')}/some/prefix"
     if request.param == "s3":
         bucket = request.getfixturevalue("s3_bucket")
         return f"s3://{bucket}/some/prefix?endpoint={request.getfixturevalue('s3_endpoint')}"

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import http.client
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
-from urllib.parse import urlsplit
 
 import boto3
 import pytest
@@ -29,51 +24,26 @@ from osqueue.stores.base import (
 from osqueue.stores.s3_boto import BotoStore
 from osqueue.stores.s3_place import condition
 from tests.support.replies import version_of
-
-OF_A_HOP = ("connection", "transfer-encoding", "content-length", "host")
+from tests.support.s3_relay import Relay, relaying
 
 
 @pytest.fixture
 def literal_endpoint(s3_endpoint: str) -> Iterator[str]:
     """In front of the S3 server: with bare ETags in a condition it works, with quoted ones nothing ever matches."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    class Literal(Relay):
+        behind = s3_endpoint
 
         def handle_any(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            headers = {name: text for name, text in self.headers.items() if name.lower() not in OF_A_HOP}
+            headers = dict(self.headers.items())
             for name in ("If-Match", "If-None-Match"):
                 if (etag := self.headers.get(name)) not in (None, "*"):
                     del headers[next(each for each in headers if each.lower() == name.lower())]
                     headers[name] = '"of no object"' if etag.startswith('"') else f'"{etag}"'
-            inner = http.client.HTTPConnection(urlsplit(s3_endpoint).netloc, timeout=30)
-            inner.request(self.command, self.path, body, headers)
-            answer = inner.getresponse()
-            content = answer.read()
-            self.send_response(answer.status)
-            for name, text in answer.getheaders():
-                if name.lower() not in OF_A_HOP:
-                    self.send_header(name, text)
-            length = answer.headers["Content-Length"] if self.command == "HEAD" else len(content)
-            self.send_header("Content-Length", str(length))
-            self.end_headers()
-            self.wfile.write(content)
-            inner.close()
+            self.relay(self.command, self.path, headers, self.body())
 
-        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any  # noqa: N815
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with relaying(Literal) as endpoint:
+        yield endpoint
 
 
 @pytest.fixture(params=["obstore", "boto3"])

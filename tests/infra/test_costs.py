@@ -13,9 +13,7 @@ import pytest
 
 from infra import costs
 from infra.costs import (
-    EXPRESS,
     MINUTES_A_MONTH,
-    STANDARD,
     Workload,
     beyond_idle,
     bill,
@@ -29,6 +27,7 @@ from osqueue.aws import consumer
 from osqueue.contract.functions import FUNCTIONS
 from osqueue.model.worker import WorkerEntry
 from osqueue.stores.memory import MemoryStore
+from osqueue.stores.prices import EXPRESS, STANDARD, S3Prices
 from osqueue.testing import Clock
 from osqueue.testing.consumers import InvocationContext, LocalWaker
 from osqueue.worker import registration
@@ -346,13 +345,18 @@ def test_a_load_that_cannot_be_is_refused_by_its_option(
     assert f"argument {option}: {value} is not a" in capsys.readouterr().err
 
 
-def test_the_printed_bill_says_which_half_nobody_can_run_up(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("options", "prices"), [([], STANDARD), (["--express"], EXPRESS)])
+def test_the_printed_bill_is_that_of_the_bucket(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    prices: S3Prices,
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["costs"])
+    monkeypatch.setattr("sys.argv", ["costs", *options])
     costs.main()
-    titles = [line for line in capsys.readouterr().out.splitlines() if line.endswith(":")]
-    assert titles == ["S3 Standard:", "S3 Express One Zone (for comparison; refused by osqueue):"]
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first == f"{prices.name}:"
+    assert last.split() == ["a", "month", f"{total(Workload(1_000_000), prices):,.2f}", "$"]
 
 
 def _registered(way: str) -> float:

@@ -13,7 +13,7 @@ from osqueue.maintenance.store_probes import OK, WARNING
 from osqueue.stores.base import Failed, List, StoreReply, StoreRequest
 from osqueue.stores.faulty import SlowStore
 from osqueue.stores.memory import MemoryStore
-from osqueue.stores.prices import STANDARD
+from osqueue.stores.prices import EXPRESS, STANDARD, prices_at
 from osqueue.stores.wrapped import WrappedStore
 
 
@@ -71,3 +71,9 @@ def test_looking_for_jobs_costs_what_reads_cost() -> None:
     assert free.found.endswith("they cost no money here")
     untold, _ = polling("gs://bucket/prefix")
     assert "no money" not in untold.found
+
+
+def test_a_directory_bucket_has_prices_of_its_own() -> None:
+    addresses = ("s3://jobs--use1-az4--x-s3", "S3://jobs--use1-az4--x-s3/a?region=us-east-1")
+    assert {prices_at(each) for each in addresses} == {EXPRESS}
+    assert prices_at("s3://jobs/a--x-s3") == STANDARD

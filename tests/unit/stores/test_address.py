@@ -181,9 +181,18 @@ def test_an_api_is_no_store(address: str) -> None:
         open_store(address)
 
 
-def test_s3_express_is_not_supported_and_says_why() -> None:
-    with pytest.raises(NotSupported, match="no order"):
-        open_store("s3://jobs--usw2-az1--x-s3/prefix")
+@pytest.mark.parametrize(
+    ("options", "field"), [("", "region"), ("?region=us-west-2&endpoint=http://127.0.0.1:1", "endpoint")]
+)
+def test_a_directory_bucket_is_at_aws_in_a_region_that_is_named(
+    options: str, field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(Rejected, match="directory bucket") as raised:
+        open_store(f"s3://jobs--usw2-az1--x-s3/prefix{options}")
+    assert raised.value.field == field
+    assert not open_store("s3://jobs--usw2-az1--x-s3/prefix?region=us-west-2").ordered
 
 
 @pytest.mark.parametrize(

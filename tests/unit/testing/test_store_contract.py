@@ -12,6 +12,7 @@ import pytest
 
 from osqueue.errors import Unavailable
 from osqueue.stores.base import (
+    LIST_KEYS_MAX,
     Answered,
     Delete,
     Deleted,
@@ -175,7 +176,8 @@ class DeletesTheFirstOnly(MemoryStore):
 class ListsByAge(MemoryStore):
     def list(self, request: List) -> Listed:
         names = [name for name in self._objects if name.startswith(request.prefix) and name > request.after]
-        return Listed(tuple(names[: request.limit]), len(names) > request.limit)
+        limit = request.page(LIST_KEYS_MAX)
+        return Listed(tuple(names[:limit]), len(names) > limit)
 
 
 class ListsFolders(MemoryStore):
@@ -187,7 +189,8 @@ class ListsFolders(MemoryStore):
 class ListsFromTheKeyNamed(MemoryStore):
     def list(self, request: List) -> Listed:
         names = [name for name in self._keys if name.startswith(request.prefix) and name >= request.after]
-        return Listed(tuple(names[: request.limit]), len(names) > request.limit)
+        limit = request.page(LIST_KEYS_MAX)
+        return Listed(tuple(names[:limit]), len(names) > limit)
 
 
 class EndsListingsEarly(MemoryStore):

@@ -77,14 +77,17 @@ def _listed(root: str, after: str, floor: int) -> Flow[tuple[set[str], str]]:
     left = NAMES_MAX
     while left > 0:
         folder = at[: at.index("/") + 1]
-        listed = yield List(root + folder, after=root + at, limit=min(left, LIST_KEYS_MAX))
+        # Without a limit a store that reads folders whole does so once.
+        limit = left if left < LIST_KEYS_MAX else None
+        listed = yield List(root + folder, after=root + at, limit=limit)
         if not isinstance(listed, Listed):
             raise unavailable(listed, "the list of staged objects")
-        found = [key[len(root) :] for key in listed.keys]
+        found = [key[len(root) :] for key in listed.keys[:left]]
         left -= len(found)
+        more = listed.more or len(found) < len(listed.keys)
         names.update(name for name in found if 0 <= born_of(name) < floor)
         # Names sort by birth: from the first that is too young on, all are.
-        if listed.more and not any(born_of(name) >= floor for name in found):
+        if more and not any(born_of(name) >= floor for name in found):
             at = found[-1]
         elif folder == FOLDERS[-1]:
             return names, ""

@@ -26,7 +26,7 @@ from ..errors import OsqueueError
 
 KEY_BYTES_MAX = 1024  # the longest key S3 takes, in UTF-8 bytes
 FILE_NAME_BYTES_MAX = 255  # what file systems take in one component of a path
-LIST_KEYS_MAX = 1000  # the most keys one List may answer
+LIST_KEYS_MAX = 1000  # the most keys one List may answer, where a store goes on behind any key
 
 
 class Get(Struct, frozen=True):
@@ -70,7 +70,11 @@ class List(Struct, frozen=True):
 
     prefix: str
     after: str = ""
-    limit: int = LIST_KEYS_MAX
+    limit: int | None = None  # None: as many as the store gives at once, which may be all there are
+
+    def page(self, keys_max: int) -> int:
+        """How many keys to answer, where one request gives so many."""
+        return keys_max if self.limit is None else min(self.limit, keys_max)
 
 
 class Delete(Struct, frozen=True):
@@ -230,6 +234,7 @@ class Store(ABC):
 
     key_bytes_max: int = KEY_BYTES_MAX  # the longest key this store takes
     name_bytes_max: int = KEY_BYTES_MAX  # and the longest part of one, between slashes
+    ordered: bool = True  # a List goes on where the last one ended; else each of them reads a folder whole
     remote: bool = True  # requests wait for another machine, so several at once are faster
     shared: bool = True  # other processes can open it, too, and find what this one has written
     turns: bool = False  # those who replace an object may take turns

@@ -237,7 +237,7 @@ class FileStore(Store):
             self._fail("write", request.key, error)
 
     def list(self, request: List) -> Listed:
-        limit = min(request.limit, LIST_KEYS_MAX)
+        limit = request.page(LIST_KEYS_MAX)
         folder = request.prefix.rpartition("/")[0]
         if folder:
             self._path(folder)

@@ -93,7 +93,7 @@ class MemoryStore(Store):
             return self._write(request.key, request.body)
 
     def list(self, request: List) -> Listed:
-        prefix, limit = request.prefix, min(request.limit, LIST_KEYS_MAX)
+        prefix, limit = request.prefix, request.page(LIST_KEYS_MAX)
         with self._lock:
             keys = self._keys
             first = max(bisect_left(keys, prefix), bisect_right(keys, request.after))

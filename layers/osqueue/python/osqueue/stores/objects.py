@@ -45,6 +45,7 @@ from .base import (
     full_prefix,
 )
 from .faults import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, StoreFault, presentable
+from .unordered import folder_of, page_of
 from .wrapped import PerformingStore
 
 if TYPE_CHECKING:
@@ -224,22 +225,27 @@ class ObjectStore(PerformingStore):
         # obstore's prefixes are whole folders. Keys come in order, so the rest of the prefix is a matter of
         # starting just below it and stopping behind it.
         prefix = self.prefix + request.prefix
-        folder = prefix[: prefix.rfind("/") + 1]
+        folder = folder_of(prefix)
         after = self.prefix + request.after if request.after else ""
         if prefix != folder:
             after = max(after, _just_below(prefix))
         # One chunk is one page, and one of its keys only tells whether there are more.
-        limit = min(request.limit, LIST_KEYS_MAX, CHUNK_KEYS - 1)
+        limit = min(request.page(LIST_KEYS_MAX), CHUNK_KEYS - 1)
         keys: list[str] = []
         try:
             import obstore
 
+            begin = after or None if self.ordered else None
             stream = obstore.list(
-                self._open(), folder.rstrip("/") or None, offset=after or None, chunk_size=CHUNK_KEYS
+                self._open(), folder.rstrip("/") or None, offset=begin, chunk_size=CHUNK_KEYS
             )
+            if not self.ordered:
+                while (chunk := (yield _next(stream))) is not None:
+                    keys += [meta["path"][len(self.prefix) :] for meta in chunk]
+                return page_of(keys, request)
             more = True
             while more and len(keys) <= limit:
-                chunk = yield Call(lambda: next(stream, None), lambda: _next_async(stream))
+                chunk = yield _next(stream)
                 for meta in chunk or ():
                     path = meta["path"]
                     if path.startswith(prefix):
@@ -399,6 +405,11 @@ def _just_below(prefix: str) -> str:
     # Surrogates are no characters of a key: step over them.
     lower = chr(0xD7FF) if last == 0xE000 else chr(last - 1)
     return prefix[:-1] + lower + _HIGHEST
+
+
+def _next(stream: Any) -> Call:
+    """The next chunk of a listing; None: there is none."""
+    return Call(lambda: next(stream, None), lambda: _next_async(stream))
 
 
 async def _next_async(stream: Any) -> Any:

@@ -13,12 +13,12 @@ from collections.abc import Generator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..errors import NotSupported
+from ..errors import NotSupported, Rejected
 from .base import AnnouncedPut, DeleteIfMatch, Failed, Get, PresignedRequest, StoreReply, StoreRequest
 from .faults import StoreFault
 from .objects import Call, ObjectStore, in_either_form
 from .s3_faults import PAGE_KEYS_MAX, S3Fault
-from .s3_place import condition, default_endpoint, endpoint_of, name_bytes_max
+from .s3_place import condition, default_endpoint, endpoint_of, is_directory, name_bytes_max
 
 if TYPE_CHECKING:
     from .s3_boto import BotoStore
@@ -57,13 +57,14 @@ class S3Store(ObjectStore):
         bare_etags: bool = False,
     ) -> None:
         super().__init__(bucket, prefix, endpoint or default_endpoint())
-        if bucket.endswith("--x-s3"):
-            raise NotSupported(
-                "S3 Express directory buckets list their keys in no order, which this release relies on; "
-                "use a general purpose bucket",
-                field="bucket",
-            )
         self.region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+        self.ordered = not is_directory(bucket)
+        if not self.ordered and (self.endpoint or not self.region):
+            raise Rejected(
+                "a directory bucket is reached at AWS, in the region that region=… or AWS_REGION names; "
+                "leave endpoint=… away, and AWS_ENDPOINT_URL",
+                field="region" if self.region is None else "endpoint",
+            )
         self.bare_etags = bare_etags
         self.name_bytes_max = name_bytes_max(self.endpoint)
         self._boto_store: BotoStore | None = None
@@ -87,6 +88,8 @@ class S3Store(ObjectStore):
             options["endpoint"] = endpoint
         if self.region is not None:
             options["region"] = self.region
+        if not self.ordered:
+            options["s3_express"] = True  # sessions, and a host for each bucket
         if not any(map(os.environ.get, _CREDENTIALS_IN_ENVIRONMENT)) and find_spec("boto3") is not None:
             from obstore.auth.boto3 import Boto3CredentialProvider
 

@@ -7,7 +7,7 @@ included: the two may work on one bucket side by side.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .. import forks
@@ -36,7 +36,8 @@ from .base import (
 )
 from .faults import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, presentable
 from .s3_faults import PAGE_KEYS_MAX, S3Fault
-from .s3_place import condition, default_endpoint, name_bytes_max
+from .s3_place import condition, default_endpoint, is_directory, name_bytes_max
+from .unordered import folder_of, page_of
 
 if TYPE_CHECKING:
     import botocore.config
@@ -87,6 +88,7 @@ class BotoStore(Store):
         self.bucket = bucket
         self.prefix = full_prefix(prefix)
         self.key_bytes_max = KEY_BYTES_MAX - len(self.prefix.encode())
+        self.ordered = not is_directory(bucket)
         self._session = None if hasattr(session_or_client, "put_object") else session_or_client
         self._client_now = session_or_client if self._session is None else None
         self._endpoint = endpoint  # with the region, for clients made from a session
@@ -150,18 +152,16 @@ class BotoStore(Store):
         )
 
     def list(self, request: List) -> Listed:
-        limit = min(request.limit, LIST_KEYS_MAX)
-        options: dict[str, str] = {}
+        options: dict[str, Any] = {"MaxKeys": request.page(LIST_KEYS_MAX)}
         if request.after:
             options["StartAfter"] = self.prefix + request.after
         try:
-            answer = self._ask(
-                "list_objects_v2", Prefix=self.prefix + request.prefix, MaxKeys=limit, **options
-            )
+            if not self.ordered:
+                return page_of(self._folder(folder_of(self.prefix + request.prefix)), request)
+            answer = self._ask("list_objects_v2", Prefix=self.prefix + request.prefix, **options)
         except _Faulty as faulty:
             raise faulty.fault.explained(self.bucket) from None
-        keys = tuple(item["Key"][len(self.prefix) :] for item in answer.get("Contents", ()))
-        return Listed(keys, more=bool(answer["IsTruncated"]))
+        return Listed(tuple(self._keys(answer)), more=bool(answer["IsTruncated"]))
 
     def delete(self, request: Delete) -> Deleted:
         for first in range(0, len(request.keys), PAGE_KEYS_MAX):
@@ -190,7 +190,8 @@ class BotoStore(Store):
     def presigned(self, request: Get | AnnouncedPut, seconds: int) -> PresignedRequest | None:
         from .s3_presigned import open_signer, presigned
 
-        if self._session is None:  # a client of somebody's own signs as its maker wished
+        # A client of somebody's own signs as its maker wished. What a session signs is good for minutes only.
+        if self._session is None or not self.ordered:
             return None
         try:
             if self._signer is None:
@@ -203,6 +204,19 @@ class BotoStore(Store):
         with self._lock:
             if self._client_now is not None:
                 self._client_now.close()  # botocore opens connections anew if it is asked again
+
+    def _keys(self, answer: Mapping[str, Any]) -> Iterator[str]:
+        return (item["Key"][len(self.prefix) :] for item in answer.get("Contents", ()))
+
+    def _folder(self, folder: str) -> Iterator[str]:
+        """All keys of a folder, in the order in which they come."""
+        options: dict[str, str] = {}
+        while True:
+            answer = self._ask("list_objects_v2", Prefix=folder, **options)
+            yield from self._keys(answer)
+            if not answer["IsTruncated"]:
+                return
+            options["ContinuationToken"] = answer["NextContinuationToken"]
 
     # ── The client ───────────────────────────────────────────────────────────
 

@@ -27,6 +27,11 @@ def name_bytes_max(endpoint: str | None) -> int:
     return KEY_BYTES_MAX if at_aws else FILE_NAME_BYTES_MAX
 
 
+def is_directory(bucket: str) -> bool:
+    """Is it a directory bucket, of S3 Express One Zone? Their names alone end so."""
+    return bucket.endswith("--x-s3")
+
+
 def condition(version: str, bare: bool) -> str:
     """How a version stands in a condition. Some servers compare what is sent with an ETag that has no quotes."""
     return version[1:-1] if bare and version.startswith('"') else version

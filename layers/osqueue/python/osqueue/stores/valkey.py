@@ -174,7 +174,7 @@ class ValkeyStore(Store):
         return Refused() if version is None else Written(version)
 
     def list(self, request: List) -> Listed:
-        limit = min(request.limit, LIST_KEYS_MAX)
+        limit = request.page(LIST_KEYS_MAX)
         prefix, after = request.prefix.encode(), request.after.encode()
         first = b"(" + after if after and after >= prefix else b"[" + prefix
         last = b"(" + prefix + b"\xff" if prefix else b"+"  # no key's UTF-8 has that byte

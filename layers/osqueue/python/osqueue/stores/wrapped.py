@@ -75,6 +75,7 @@ class WrappedStore(PerformingStore):
         self.inner = inner
         self.key_bytes_max = inner.key_bytes_max
         self.name_bytes_max = inner.name_bytes_max
+        self.ordered = inner.ordered
         self.remote = inner.remote
         self.shared = inner.shared
         self.look_pace = inner.look_pace
