@@ -35,6 +35,7 @@ from osqueue.stores.base import (
 )
 from osqueue.stores.faults import Timeouts
 from osqueue.stores.gcs import GcsStore
+from osqueue.stores.objects import ObjectStore
 from tests.support import azure_server, gcs_server
 from tests.support.machines import VirtualMachine
 from tests.support.replies import error_of, version_of

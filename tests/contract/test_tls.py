@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -19,7 +21,7 @@ from osqueue.stores.s3_boto import BotoStore
 from tests.support.certificates import HOST, LASTS, OVER, Authority, served
 from tests.support.replies import error_of
 from tests.support.told_server import ToldServer, told_server
-from tests.support.valkey_server import ValkeyServer
+from tests.support.valkey_server import ValkeyServer, valkey_server
 
 CLIENTS = pytest.mark.parametrize("client", ["obstore", "boto3"])
 KEY = "arn:aws:kms:us-east-1:123456789012:key/abcd-1234"
@@ -51,9 +53,7 @@ def opened(client: str, address: str) -> Store:
     assert isinstance(store, S3Store)
     if client == "obstore":
         return store
-    return BotoStore(
-        boto3.Session(), store.bucket, store.prefix, store.endpoint, store.region, store.options
-    )
+    return BotoStore(boto3.Session(), store.bucket, store.prefix, store.endpoint, store.region, store.options)
 
 
 def refusal(store: Store) -> OsqueueError:
@@ -143,8 +143,29 @@ def test_what_is_presigned_has_the_host_and_the_key(aws_environment: None, clien
     assert "x-amz-server-side-encryption-aws-kms-key-id" in put.url
 
 
-def test_a_valkey_server_over_tls(valkey: ValkeyServer, authority: Authority, tmp_path: Path) -> None:
+def test_a_valkey_server_shows_a_certificate_too(
+    valkey: ValkeyServer, authority: Authority, tmp_path: Path
+) -> None:
     other = Authority(tmp_path, "other")
     for host in (HOST, "valkey.example.org"):
-        for name, file in zip(("cert", "key"), authority.signed(host), strict=True):
-            assert valkey.ask(b"CONFIG", b"SET", f"tls-{name}-file".encode(), str(file).encode()) or True
+        with tls_valkey(tmp_path / host, authority, host) as port:
+            address = f"valkeys://{HOST}:{port}/0/jobs?ca="
+            refused = (f"{address}{other.bundle}", address.partition("?")[0])
+            if host == HOST:
+                with Queue[int].connect(f"{address}{authority.bundle}", "mail") as q:
+                    q.enqueue(1)
+                    assert [lease.payload for lease in q.claim()] == [1]
+                for each in refused:
+                    assert "authority that is not trusted here" in refusal(open_store(each)).message
+            else:
+                assert "for another host" in refusal(open_store(f"{address}{authority.bundle}")).message
+
+
+@contextmanager
+def tls_valkey(folder: Path, authority: Authority, host: str) -> Iterator[int]:
+    with socket.create_server((HOST, 0)) as listener:
+        port: int = listener.getsockname()[1]
+    certificate, key = authority.signed(host)
+    tls = ("--tls-cert-file", str(certificate), "--tls-key-file", str(key), "--tls-auth-clients", "no")
+    with valkey_server(folder, "--tls-port", str(port), *tls, "--tls-ca-cert-file", str(authority.bundle)):
+        yield port
