@@ -22,7 +22,7 @@ from osqueue.stores.base import (
     Unchanged,
 )
 from osqueue.stores.s3_boto import BotoStore
-from osqueue.stores.s3_place import condition
+from osqueue.stores.s3_place import S3Options, condition
 from tests.support.replies import version_of
 from tests.support.s3_relay import Relay, relaying
 
@@ -49,7 +49,9 @@ def literal_endpoint(s3_endpoint: str) -> Iterator[str]:
 @pytest.fixture(params=["obstore", "boto3"])
 def store(request: pytest.FixtureRequest, literal_endpoint: str, s3_bucket: str) -> Store:
     if request.param == "boto3":
-        return BotoStore(boto3.Session(), s3_bucket, "jobs", literal_endpoint, bare_etags=True)
+        return BotoStore(
+            boto3.Session(), s3_bucket, "jobs", literal_endpoint, None, S3Options(bare_etags=True)
+        )
     return open_store(f"s3://{s3_bucket}/jobs?endpoint={literal_endpoint}&etag=bare")
 
 

@@ -33,7 +33,9 @@ from osqueue.stores.base import (
     Unchanged,
     Written,
 )
+from osqueue.stores.faults import Timeouts
 from osqueue.stores.gcs import GcsStore
+from osqueue.stores.objects import ObjectStore
 from tests.support import azure_server, gcs_server
 from tests.support.machines import VirtualMachine
 from tests.support.replies import error_of, version_of
@@ -84,7 +86,7 @@ def scheme(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def open_at(scheme: str, endpoint: str) -> Store:
+def open_at(scheme: str, endpoint: str) -> ObjectStore:
     return (GcsStore if scheme == "gs" else AzureStore)(HOLDER, "p", endpoint)
 
 
@@ -183,16 +185,12 @@ def test_a_dropped_connection_is_ambiguous_and_not_repeated(
 
 
 @pytest.mark.parametrize("kind", ["get", "replace", "delete if"])
-def test_silence_is_a_timeout(
-    stub: ToldServer, monkeypatch: pytest.MonkeyPatch, scheme: str, kind: str
-) -> None:
+def test_silence_is_a_timeout(stub: ToldServer, scheme: str, kind: str) -> None:
     stub.hangs()
     for seconds in SILENT_S:
-        for module in (objects, azure):
-            monkeypatch.setattr(module, "REQUEST_TIMEOUT_S", seconds)
-        assert isinstance(error_of(open_at(scheme, stub.endpoint).perform(asked(kind, scheme))), Timeout), (
-            seconds
-        )
+        store = open_at(scheme, stub.endpoint)
+        store.timeouts = Timeouts(request_s=seconds)
+        assert isinstance(error_of(store.perform(asked(kind, scheme))), Timeout), seconds
         if stub.heard():
             break
     assert len(stub.arrived) == 1

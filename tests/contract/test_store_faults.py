@@ -32,6 +32,8 @@ from osqueue.stores.base import (
     Unchanged,
     Written,
 )
+from osqueue.stores.faults import Timeouts
+from osqueue.stores.s3_place import PLAIN, S3Options
 from tests.support.replies import error_of
 from tests.support.told_server import ToldServer, told_server
 
@@ -66,19 +68,19 @@ def perform(request: pytest.FixtureRequest, stub: ToldServer) -> Perform:
     return performer(request.param, stub.endpoint)
 
 
-def performer(client: str, endpoint: str) -> Perform:
-    store = open_store(client, endpoint)
+def performer(client: str, endpoint: str, options: S3Options = PLAIN) -> Perform:
+    store = open_store(client, endpoint, options=options)
     if client == "obstore-async":
         return lambda asked: asyncio.run(store.perform_async(asked))
     return store.perform
 
 
-def open_store(client: str, endpoint: str, bucket: str = BUCKET) -> Store:
+def open_store(client: str, endpoint: str, bucket: str = BUCKET, options: S3Options = PLAIN) -> Store:
     if client == "boto3":
         import boto3
 
-        return s3_boto.BotoStore(boto3.session.Session(), bucket, endpoint=endpoint)
-    return s3.S3Store(bucket, endpoint=endpoint)
+        return s3_boto.BotoStore(boto3.session.Session(), bucket, endpoint=endpoint, options=options)
+    return s3.S3Store(bucket, endpoint=endpoint, options=options)
 
 
 @pytest.mark.parametrize(
@@ -247,14 +249,13 @@ def test_a_server_error_is_ambiguous_and_not_repeated(
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("asked", [READ, WRITE, REPLACE, DELETE_IF], ids=name_of)
-def test_silence_is_a_timeout(
-    stub: ToldServer, monkeypatch: pytest.MonkeyPatch, client: str, asked: StoreRequest
-) -> None:
+def test_silence_is_a_timeout(stub: ToldServer, client: str, asked: StoreRequest) -> None:
     stub.hangs()
     for seconds in SILENT_S:
-        for module in (objects, s3_boto):
-            monkeypatch.setattr(module, "REQUEST_TIMEOUT_S", seconds)
-        assert isinstance(error_of(performer(client, stub.endpoint)(asked)), Timeout)
+        options = S3Options(timeouts=Timeouts(request_s=seconds))
+        error = error_of(performer(client, stub.endpoint, options)(asked))
+        assert isinstance(error, Timeout)
+        assert f"request {seconds:g} s" in error.message
         if stub.heard():  # else this process stood still, and its time was up before it had sent anything
             break
     assert len(stub.arrived) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,10 +18,11 @@ from tests.support.patience import PATIENCE
 
 @dataclass
 class ToldServer:
-    """``respond`` answers; ``arrived`` has a line for each request."""
+    """``respond`` answers; ``arrived`` has a line for each request, and ``headers`` what came with it."""
 
     endpoint: str = ""
     arrived: list[str] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)  # their names in small letters
     respond: Callable[[BaseHTTPRequestHandler, bytes], None] = lambda handler, body: None
     released: threading.Event = field(default_factory=threading.Event)
 
@@ -67,7 +69,7 @@ class ToldServer:
 
 
 @contextmanager
-def told_server() -> Iterator[ToldServer]:
+def told_server(tls: ssl.SSLContext | None = None) -> Iterator[ToldServer]:
     """One that runs while the block lasts."""
     told = ToldServer()
 
@@ -77,6 +79,7 @@ def told_server() -> Iterator[ToldServer]:
         def handle_any(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             told.arrived.append(f"{self.command} {self.path}")
+            told.headers.append({name.lower(): text for name, text in self.headers.items()})
             told.respond(self, body)
 
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any  # noqa: N815
@@ -86,7 +89,10 @@ def told_server() -> Iterator[ToldServer]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    told.endpoint = f"http://127.0.0.1:{server.server_port}"
+    told.endpoint = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_port}"
+    if tls is not None:  # each connection's handshake is made by its own thread, with the first byte read
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        server.handle_error = lambda *_: None  # type: ignore[method-assign] # a client that hangs up on it is no error
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

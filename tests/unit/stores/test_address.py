@@ -54,6 +54,13 @@ def test_flushing_is_on_unless_turned_off(
     assert bool(flushed) == flushes
 
 
+@pytest.mark.parametrize(("connect", "request_s"), [(0.1, 1), (60, 300)])
+def test_time_outs_reach_from_the_least_to_the_most(connect: float, request_s: float) -> None:
+    inner = open_store(f"s3://jobs?connect_timeout={connect}&request_timeout={request_s}").inner
+    assert isinstance(inner, S3Store)
+    assert inner.timeouts == (connect, request_s)
+
+
 def test_an_s3_address_names_bucket_prefix_endpoint_and_region() -> None:
     inner = open_store("s3://jobs/some/prefix/?endpoint=http://127.0.0.1:9000&region=eu-west-1").inner
     assert isinstance(inner, S3Store)
@@ -138,6 +145,17 @@ def test_requests_are_counted_by_kind() -> None:
         ("file:///tmp/x?network=yes", "network", "refuse or allow"),
         ("s3://jobs?regoin=eu-west-1", "regoin", "endpoint, region"),
         ("s3://jobs?etag=weak", "etag", "quoted or bare"),
+        ("s3://jobs?addressing=host", "addressing", "path or virtual"),
+        ("s3://jobs?endpoint=http://10.0.0.1:9000&addressing=virtual", "addressing", "IP address"),
+        ("s3://jobs?connect_timeout=0.09", "connect_timeout", "0.1 to 60 seconds"),
+        ("s3://jobs?connect_timeout=60.1", "connect_timeout", "0.1 to 60 seconds"),
+        ("s3://jobs?request_timeout=0.9", "request_timeout", "1 to 300 seconds"),
+        ("s3://jobs?request_timeout=300.1", "request_timeout", "1 to 300 seconds"),
+        ("s3://jobs?request_timeout=soon", "request_timeout", "1 to 300 seconds"),
+        ("s3://jobs?kms=", "kms", "ARN"),
+        ("s3://jobs?ca=/nowhere/bundle.pem", "ca", "PEM"),
+        ("s3://jobs?endpoint=http://host&ca=/nowhere/bundle.pem", "ca", "TLS"),
+        ("valkey://host?ca=/nowhere/bundle.pem", "ca", "TLS"),
         ("s3://jobs?endpoint=127.0.0.1:9000", "endpoint", "http://"),
         ("valkey://", "address", "names one server"),
         ("redis://one,two", "address", "names one server"),

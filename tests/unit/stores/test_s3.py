@@ -9,8 +9,8 @@ from tests.support.places import ROOT
 
 OBSTORE_MIN = (
     0,
-    10,
-)  # before it, deletions that failed were told as done, and prefixes beyond ASCII listed nothing
+    11,
+)  # before it, none could be told of an authority (ca=)
 
 
 def test_every_extra_with_obstore_asks_for_one_that_keeps_the_stores_promises() -> None:

@@ -1,7 +1,8 @@
 """What a table has of some hours of a day, and how it comes to hold what the archive says of them.
 
 The hours of a day share a file. One of OWN_FILE_ROWS jobs or more has a file of its own, so that a late part never
-costs more than so many rows of each other hour. Who does some hours leaves the others as they are, also where somebody else is just writing these: only rows of the same hours are in each other's way.
+costs more than so many rows of each other hour. Who does some hours leaves the others as they are, also where somebody
+else is just writing these: only rows of the same hours are in each other's way.
 
 An hour that grows past the limit, or falls below it, changes files by two requests: in between it is there twice, and
 never not at all. Two runs that do not agree on its size each write where it goes first, and look where the other would

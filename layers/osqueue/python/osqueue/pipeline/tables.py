@@ -4,7 +4,8 @@
 
 ``jobs`` and ``attempts`` by the day of the archive, UTC, their rows in the order of its hours; metrics by that of the
 event. Plain Parquet, compressed with zstd, a partition one file, and one more for each hour of very many jobs
-(``pipeline.files``). Read them with ``read``, which knows the type of every column; a reader that guesses takes a queue called ``2024`` for a number.
+(``pipeline.files``). Read them with ``read``, which knows the type of every column; a reader that guesses takes a
+queue called ``2024`` for a number.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 ``file:///var/lib/jobs``, ``file://relative/path``     a folder; ``fsync=off`` skips flushes, ``network=allow``
                                                        takes one on a network file system
 ``s3://bucket/prefix``                                 S3; ``endpoint=…``, ``region=…``, else the environment;
-                                                       ``etag=bare`` leaves the quotes of ETags away
+                                                       other options for servers that want them
 ``gs://bucket/prefix``                                 Google Cloud Storage; ``endpoint=…``
 ``az://container/prefix``                              Azure Blob Storage, in the account that the environment
                                                        names; ``endpoint=…``
@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl
 
 from ..clock import MACHINE, Machine
@@ -34,17 +34,22 @@ from .base import Store
 from .counting import CountingStore
 from .faulty import FaultyStore, SlowStore
 
+if TYPE_CHECKING:
+    from .s3_place import S3Options
+
 LATENCY_MS_MAX = 60_000.0
+CONNECT_TIMEOUTS_S = (0.1, 60.0)  # the shortest and the longest
+REQUEST_TIMEOUTS_S = (1.0, 300.0)
 VALKEY = ("valkey", "redis", "valkeys", "rediss")  # the latter two over TLS
 
 FAULT_OPTIONS = ("latency_ms", "error_rate", "lost_reply_rate", "seed")
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "memory": (),
     "file": ("fsync", "network"),
-    "s3": ("endpoint", "region", "etag"),
+    "s3": ("endpoint", "region", "addressing", "ca", "connect_timeout", "request_timeout", "kms", "etag"),
     "gs": ("endpoint",),
     "az": ("endpoint",),
-    **dict.fromkeys(VALKEY, ("replicas",)),
+    **dict.fromkeys(VALKEY, ("replicas", "ca")),
 }
 _OTHER_NAMES = {"gcs": "gs", "azure": "az", "abfs": "az", "abfss": "az", "wasb": "az", "wasbs": "az"}
 
@@ -157,8 +162,25 @@ def _open(scheme: str, place: str, options: dict[str, str], machine: Machine) ->
         return AzureStore(bucket, prefix, endpoint)
     from .s3 import S3Store
 
+    return S3Store(bucket, prefix, endpoint, options.get("region"), _s3_options(options))
+
+
+def _s3_options(options: dict[str, str]) -> S3Options:
+    from .certificates import authorities_in
+    from .faults import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Timeouts
+    from .s3_place import S3Options
+
+    addressing = _choice(options, "addressing", "path", "virtual") if "addressing" in options else None
+    timeouts = Timeouts(
+        _seconds(options, "connect_timeout", CONNECT_TIMEOUTS_S, CONNECT_TIMEOUT_S),
+        _seconds(options, "request_timeout", REQUEST_TIMEOUTS_S, REQUEST_TIMEOUT_S),
+    )
+    kms = options.get("kms")
+    if kms is not None and not re.fullmatch(r"[A-Za-z0-9:/_.+=@-]{1,2048}", kms):
+        raise Rejected("kms must name a key of KMS: its ARN, its id or an alias", field="kms")
+    tls = not options.get("endpoint", "").startswith("http://")
     bare = _choice(options, "etag", "quoted", "bare") == "bare"
-    return S3Store(bucket, prefix, endpoint, options.get("region"), bare_etags=bare)
+    return S3Options(addressing, authorities_in(options, tls=tls), timeouts, kms, bare)
 
 
 def _with_faults(store: Store, options: dict[str, str], machine: Machine) -> Store:
@@ -194,12 +216,21 @@ def read_options(scheme: str, query: str, own: Sequence[str]) -> dict[str, str]:
 
 
 def _number(options: dict[str, str], name: str, largest: float) -> float:
+    return _between(options.get(name, "0"), name, (0.0, largest), "")
+
+
+def _seconds(options: dict[str, str], name: str, bounds: tuple[float, float], default: float) -> float:
+    return _between(options[name], name, bounds, " seconds") if name in options else default
+
+
+def _between(text: str, name: str, bounds: tuple[float, float], unit: str) -> float:
+    smallest, largest = bounds
     try:
-        number = float(options.get(name, "0"))
+        number = float(text)
     except ValueError:
         number = math.nan
-    if not 0 <= number <= largest:
-        raise Rejected(f"{name} must be a number from 0 to {largest:g}", field=name)
+    if not smallest <= number <= largest:
+        raise Rejected(f"{name} must be a number from {smallest:g} to {largest:g}{unit}", field=name)
     return number
 
 

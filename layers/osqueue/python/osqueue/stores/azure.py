@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from ..errors import NotSupported
 from .base import DeleteIfMatch, Failed, StoreReply
-from .faults import REQUEST_TIMEOUT_S, FaultWords, StoreFault, presentable
+from .faults import FaultWords, StoreFault, presentable
 from .objects import Call, ObjectStore, in_either_form
 
 BATCH_KEYS_MAX = 256  # what Azure deletes in one request
@@ -127,12 +127,14 @@ class AzureStore(ObjectStore):
                     field="address",
                 )
             )
-        yield in_either_form(lambda: _delete(url, request.version))
+        yield in_either_form(lambda: _delete(url, request.version, self.timeouts.request_s))
         return None
 
     def _fault(self, error: Exception) -> StoreFault:
         if isinstance(error, _Unanswered):
-            return AzureFault(timed_out=error.timed_out, detail=presentable(str(error)))
+            return AzureFault(
+                timed_out=self.timeouts if error.timed_out else None, detail=presentable(str(error))
+            )
         if isinstance(error, _Answered):
             return AzureFault(error.status, error.code)
         if "SASforSASNotSupported" in str(error):
@@ -156,7 +158,7 @@ class _Unanswered(Exception):
         self.timed_out = isinstance(reason, TimeoutError)
 
 
-def _delete(url: str, etag: str) -> None:
+def _delete(url: str, etag: str, timeout: float) -> None:
     """One DELETE of a signed URL, which is allowed by its signature and whose text is a secret."""
     from http.client import HTTPException
     from urllib.error import HTTPError
@@ -164,7 +166,7 @@ def _delete(url: str, etag: str) -> None:
 
     request = Request(url, method="DELETE", headers={"If-Match": etag})  # noqa: S310 - obstore made it
     try:
-        with urlopen(request, timeout=REQUEST_TIMEOUT_S):  # noqa: S310
+        with urlopen(request, timeout=timeout):  # noqa: S310
             pass
     except HTTPError as error:
         error.close()

@@ -8,16 +8,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from msgspec import Struct
 
 from ..errors import OsqueueError, Timeout, Unavailable
+from .certificates import CA_VARIABLE
 
 CONNECT_TIMEOUT_S = 3.0
 REQUEST_TIMEOUT_S = 20.0  # one request, body and answer; 8 MB segments need some of it on slow lines
 
 _DETAIL_CHARS_MAX = 160
+
+
+class Timeouts(NamedTuple):
+    """How long a client waits, in seconds."""
+
+    connect_s: float = CONNECT_TIMEOUT_S
+    request_s: float = REQUEST_TIMEOUT_S
+
+
+TIMEOUTS = Timeouts()
 
 
 class FaultWords(Struct, frozen=True):
@@ -30,6 +41,7 @@ class FaultWords(Struct, frozen=True):
     by_status: Mapping[int, str]  # of HTTP, where there is no such word
     permanent_codes: frozenset[str]  # until somebody changes something, it will go on answering these
     permanent_status: frozenset[int] = frozenset({301, 401, 403, 501})
+    trust: str = CA_VARIABLE  # how an authority of certificates is named
 
 
 class StoreFault(Struct, frozen=True):
@@ -37,7 +49,8 @@ class StoreFault(Struct, frozen=True):
 
     status: int | None = None  # of the HTTP answer; None when none arrived
     code: str = ""  # the store's word for it, such as NoSuchBucket
-    timed_out: bool = False
+    timed_out: Timeouts | None = None  # which were too short for an answer
+    certificate: str = ""  # what is wrong with the server's, and what to do
     unidentified: bool = False  # the client found no credentials to sign with
     detail: str = ""  # what the client says, for faults that no answer explains
 
@@ -60,9 +73,12 @@ class StoreFault(Struct, frozen=True):
         where = f"{words.service} {words.holder} {name!r}"
         if self.unidentified:
             return Unavailable(f"{where}: {words.no_credentials}.", permanent=True)
-        if self.timed_out:
+        if self.certificate:
+            return Unavailable(f"{where}: {self.certificate}", permanent=True)
+        if self.timed_out is not None:
+            connect_s, request_s = self.timed_out
             return Timeout(
-                f"{where}: no answer in time (connect {CONNECT_TIMEOUT_S:g} s, request {REQUEST_TIMEOUT_S:g} s). "
+                f"{where}: no answer in time (connect {connect_s:g} s, request {request_s:g} s). "
                 "Remedy: try again; check the network and the endpoint if it lasts."
             )
         if self.status is None:

@@ -44,7 +44,8 @@ from .base import (
     Written,
     full_prefix,
 )
-from .faults import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, StoreFault, presentable
+from .certificates import certificate_refused
+from .faults import TIMEOUTS, StoreFault, Timeouts, presentable
 from .unordered import folder_of, page_of
 from .wrapped import PerformingStore
 
@@ -94,7 +95,7 @@ class ObjectStore(PerformingStore):
     unidentified: ClassVar[re.Pattern[str]]  # what a client says that found no credentials
     delete_keys_max: ClassVar[int]  # in one call of obstore
 
-    def __init__(self, bucket: str, prefix: str, endpoint: str | None) -> None:
+    def __init__(self, bucket: str, prefix: str, endpoint: str | None, timeouts: Timeouts = TIMEOUTS) -> None:
         if find_spec("obstore") is None:
             raise NotInstalled(
                 f"{self.scheme}:// needs obstore, which this Python does not have. "
@@ -104,6 +105,7 @@ class ObjectStore(PerformingStore):
         self.bucket = bucket
         self.prefix = full_prefix(prefix)
         self.endpoint = endpoint
+        self.timeouts = timeouts
         self.key_bytes_max = KEY_BYTES_MAX - len(self.prefix.encode())
         self._client: Any = None
         self._forked: ForkedStore | None = None
@@ -320,8 +322,8 @@ class ObjectStore(PerformingStore):
         return {
             "client_options": {
                 "allow_http": (self.endpoint or "").startswith("http://"),
-                "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
-                "timeout": timedelta(seconds=REQUEST_TIMEOUT_S),
+                "connect_timeout": timedelta(seconds=self.timeouts.connect_s),
+                "timeout": timedelta(seconds=self.timeouts.request_s),
                 **options,
             },
             "retry_config": {"max_retries": 0, "retry_timeout": timedelta(0)},
@@ -341,11 +343,12 @@ class ObjectStore(PerformingStore):
         told = re.search(
             r"status code: (\d{3})|\(code: (\d{3})\)", text
         )  # the latter of one among many deletions
-        code = re.search(r"<Code>(\w+)</Code>", text)
+        code = re.search(r"<Code>([\w.]+)</Code>", text)
         return self.fault(
             status=int(told[1] or told[2]) if told else _STATUS_OF.get(type(error).__name__),
             code=code[1] if code else "",
-            timed_out="kind: Timeout" in text or "TimedOut" in text,
+            timed_out=self.timeouts if "kind: Timeout" in text or "TimedOut" in text else None,
+            certificate=certificate_refused(text, self.fault.words.trust),
             detail=presentable(text),
         )
 

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Generator
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import NotSupported, Rejected
@@ -18,7 +19,16 @@ from .base import AnnouncedPut, DeleteIfMatch, Failed, Get, PresignedRequest, St
 from .faults import StoreFault
 from .objects import Call, ObjectStore, in_either_form
 from .s3_faults import PAGE_KEYS_MAX, S3Fault
-from .s3_place import condition, default_endpoint, endpoint_of, is_directory, name_bytes_max
+from .s3_place import (
+    PLAIN,
+    S3Options,
+    condition,
+    default_endpoint,
+    endpoint_of,
+    host_of,
+    is_directory,
+    name_bytes_max,
+)
 
 if TYPE_CHECKING:
     from .s3_boto import BotoStore
@@ -33,10 +43,7 @@ _CREDENTIALS_IN_ENVIRONMENT = (
 
 
 class S3Store(ObjectStore):
-    """Objects in a bucket, below a prefix. Credentials come from the environment, a role or a profile.
-
-    ``bare_etags=True`` leaves the quotes of versions away in conditions, for servers that want it so.
-    """
+    """Objects in a bucket, below a prefix. Credentials come from the environment, a role or a profile."""
 
     scheme = "s3"
     extra = "s3"
@@ -53,10 +60,9 @@ class S3Store(ObjectStore):
         prefix: str = "",
         endpoint: str | None = None,
         region: str | None = None,
-        *,
-        bare_etags: bool = False,
+        options: S3Options = PLAIN,
     ) -> None:
-        super().__init__(bucket, prefix, endpoint or default_endpoint())
+        super().__init__(bucket, prefix, endpoint or default_endpoint(), options.timeouts)
         self.region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         self.ordered = not is_directory(bucket)
         if not self.ordered and (self.endpoint or not self.region):
@@ -65,7 +71,9 @@ class S3Store(ObjectStore):
                 "leave endpoint=… away, and AWS_ENDPOINT_URL",
                 field="region" if self.region is None else "endpoint",
             )
-        self.bare_etags = bare_etags
+        self.options = options
+        if options.addressing == "virtual" and self.endpoint is not None:
+            host_of(bucket, self.endpoint)
         self.name_bytes_max = name_bytes_max(self.endpoint)
         self._boto_store: BotoStore | None = None
 
@@ -83,13 +91,19 @@ class S3Store(ObjectStore):
 
         import obstore.store
 
-        options: dict[str, Any] = {}
+        own = self.options
+        options: dict[str, Any] = {"virtual_hosted_style_request": own.addressing == "virtual"}
         if (endpoint := self.endpoint or endpoint_of(self.region)) is not None:
-            options["endpoint"] = endpoint
+            options["endpoint"] = host_of(self.bucket, endpoint) if own.addressing == "virtual" else endpoint
         if self.region is not None:
             options["region"] = self.region
         if not self.ordered:
             options["s3_express"] = True  # sessions, and a host for each bucket
+        if own.kms is not None:
+            options |= {"server_side_encryption": "aws:kms", "sse_kms_key_id": own.kms}
+        if own.ca is not None:  # and no others, as boto3 has it
+            bundle = Path(own.ca).read_bytes()
+            manners["client_options"] |= {"root_certificate": bundle, "disable_system_certificates": True}
         if not any(map(os.environ.get, _CREDENTIALS_IN_ENVIRONMENT)) and find_spec("boto3") is not None:
             from obstore.auth.boto3 import Boto3CredentialProvider
 
@@ -98,7 +112,7 @@ class S3Store(ObjectStore):
         return obstore.store.S3Store(self.bucket, **manners, **options)
 
     def etag(self, version: str) -> str:
-        return condition(version, self.bare_etags)
+        return condition(version, self.options.bare_etags)
 
     def deletion(self, request: DeleteIfMatch) -> Generator[Call, Any, StoreReply | None]:
         reply: StoreReply = yield in_either_form(lambda: self._through_boto(request))
@@ -125,7 +139,7 @@ class S3Store(ObjectStore):
 
             session = boto3.session.Session()
             self._boto_store = BotoStore(
-                session, self.bucket, self.prefix, self.endpoint, self.region, bare_etags=self.bare_etags
+                session, self.bucket, self.prefix, self.endpoint, self.region, self.options
             )
         return self._boto_store
 

@@ -34,9 +34,19 @@ from .base import (
     Written,
     full_prefix,
 )
-from .faults import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, presentable
+from .certificates import certificate_refused
+from .faults import TIMEOUTS, Timeouts, presentable
 from .s3_faults import PAGE_KEYS_MAX, S3Fault
-from .s3_place import condition, default_endpoint, is_directory, name_bytes_max
+from .s3_place import (
+    PLAIN,
+    S3Options,
+    condition,
+    default_endpoint,
+    encryption,
+    host_of,
+    is_directory,
+    name_bytes_max,
+)
 from .unordered import folder_of, page_of
 
 if TYPE_CHECKING:
@@ -45,34 +55,41 @@ if TYPE_CHECKING:
 CONNECTIONS_MAX = 64  # kept open for threads; more than that wait for one
 
 
-def client_config() -> botocore.config.Config:
+def client_config(timeouts: Timeouts = TIMEOUTS) -> botocore.config.Config:
     """How a client has to be made: no retries, time-outs on everything."""
     from botocore.config import Config
 
     return Config(
         retries={"total_max_attempts": 1},
-        connect_timeout=CONNECT_TIMEOUT_S,
-        read_timeout=REQUEST_TIMEOUT_S,
+        connect_timeout=timeouts.connect_s,
+        read_timeout=timeouts.request_s,
         max_pool_connections=CONNECTIONS_MAX,
         tcp_keepalive=True,
     )
 
 
-def open_client(session: Any, endpoint: str | None = None, region: str | None = None) -> Any:
+def open_client(
+    session: Any,
+    endpoint: str | None = None,
+    region: str | None = None,
+    options: S3Options = PLAIN,
+) -> Any:
     """A boto3 S3 client of the right make."""
     from botocore.config import Config
 
-    config = client_config()
-    if endpoint is not None:  # a server of one's own seldom has a host name for each bucket
-        config = config.merge(Config(s3={"addressing_style": "path"}))
-    return session.client("s3", endpoint_url=endpoint, region_name=region, config=config)
+    config = client_config(options.timeouts)
+    # A server of one's own seldom has a host name for each bucket.
+    if (style := options.addressing or (None if endpoint is None else "path")) is not None:
+        config = config.merge(Config(s3={"addressing_style": style}))
+    return session.client("s3", endpoint_url=endpoint, region_name=region, config=config, verify=options.ca)
 
 
 class BotoStore(Store):
     """Objects in a bucket, below a prefix, through a boto3 session or S3 client.
 
     A client has to be made with ``client_config()``: one that retries by itself is refused, because a
-    repeated conditional PUT turns its own success into a 412. ``bare_etags`` is that of ``S3Store``.
+    repeated conditional PUT turns its own success into a 412. Of ``options`` it has the time-outs, the host and
+    the authorities already.
     """
 
     def __init__(
@@ -82,8 +99,7 @@ class BotoStore(Store):
         prefix: str = "",
         endpoint: str | None = None,
         region: str | None = None,
-        *,
-        bare_etags: bool = False,
+        options: S3Options = PLAIN,
     ) -> None:
         self.bucket = bucket
         self.prefix = full_prefix(prefix)
@@ -93,11 +109,15 @@ class BotoStore(Store):
         self._client_now = session_or_client if self._session is None else None
         self._endpoint = endpoint  # with the region, for clients made from a session
         self._region = region
-        self._bare_etags = bare_etags
+        self._options = options
+        self._bare_etags = options.bare_etags
+        self._encryption = {} if options.kms is None else encryption(options.kms)
         known = endpoint or (
             default_endpoint() if self._client_now is None else session_or_client.meta.endpoint_url
         )
         self.name_bytes_max = name_bytes_max(known)
+        if options.addressing == "virtual" and known is not None:
+            host_of(bucket, known)
         self._signer: Any = None  # made when first needed
         self._pid = os.getpid()
         self._lock = forks.lock()
@@ -129,7 +149,7 @@ class BotoStore(Store):
             try:
                 return self._found(answer, answer["Body"].read())
             except Exception as error:  # noqa: BLE001 - the connection broke in the middle of the body
-                raise _Faulty(_fault(error)) from None
+                raise _Faulty(self._fault(error)) from None
         except _Faulty as faulty:
             if faulty.fault.status == 304:
                 return Unchanged()
@@ -195,10 +215,12 @@ class BotoStore(Store):
             return None
         try:
             if self._signer is None:
-                self._signer = open_signer(self._session, self._endpoint or default_endpoint(), self._region)
-            return presigned(self._signer, self.bucket, self.prefix + request.key, request, seconds)
+                endpoint = self._endpoint or default_endpoint()
+                self._signer = open_signer(self._session, endpoint, self._region, self._options)
+            key = self.prefix + request.key
+            return presigned(self._signer, self.bucket, key, request, seconds, self._options.kms)
         except Exception as error:  # noqa: BLE001 - finding credentials may call any service
-            raise _fault(error).explained(self.bucket) from None
+            raise self._fault(error).explained(self.bucket) from None
 
     def close(self) -> None:
         with self._lock:
@@ -221,8 +243,9 @@ class BotoStore(Store):
     # ── The client ───────────────────────────────────────────────────────────
 
     def _put(self, key: str, body: bytes, **condition: str) -> Written | S3Fault:
+        about = {"Key": self.prefix + key, **condition, **self._encryption}
         try:
-            return Written(self._ask("put_object", Key=self.prefix + key, Body=body, **condition)["ETag"])
+            return Written(self._ask("put_object", Body=body, **about)["ETag"])
         except _Faulty as faulty:
             return faulty.fault
 
@@ -244,7 +267,10 @@ class BotoStore(Store):
         try:
             return getattr(client, operation)(Bucket=self.bucket, **arguments)
         except Exception as error:  # noqa: BLE001 - botocore's errors have no common base but this
-            raise _Faulty(_fault(error)) from None
+            raise _Faulty(self._fault(error)) from None
+
+    def _fault(self, error: Exception) -> S3Fault:
+        return _fault(error, self._options.timeouts)
 
     def _client(self) -> Any:
         pid = os.getpid()
@@ -257,7 +283,7 @@ class BotoStore(Store):
                         "Remedy: give BotoStore the session instead, or open the store after the fork."
                     )
                 if self._client_now is None or self._pid != pid:
-                    self._client_now = open_client(self._session, self._endpoint, self._region)
+                    self._client_now = open_client(self._session, self._endpoint, self._region, self._options)
                     self._pid = pid
         return self._client_now
 
@@ -269,7 +295,7 @@ class _Faulty(Exception):
         self.fault = fault
 
 
-def _fault(error: Exception) -> S3Fault:
+def _fault(error: Exception, timeouts: Timeouts) -> S3Fault:
     from botocore.exceptions import (
         ClientError,
         ConnectTimeoutError,
@@ -284,5 +310,8 @@ def _fault(error: Exception) -> S3Fault:
         return S3Fault(status, "" if code.isdigit() else code)
     if isinstance(error, (NoCredentialsError, PartialCredentialsError)):
         return S3Fault(unidentified=True)
-    timed_out = isinstance(error, (ConnectTimeoutError, ReadTimeoutError))
-    return S3Fault(timed_out=timed_out, detail=presentable(f"{type(error).__name__}: {error}"))
+    return S3Fault(
+        timed_out=timeouts if isinstance(error, (ConnectTimeoutError, ReadTimeoutError)) else None,
+        certificate=certificate_refused(str(error), S3Fault.words.trust),
+        detail=presentable(f"{type(error).__name__}: {error}"),
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from .certificates import CA_OPTION
 from .faults import FaultWords, StoreFault
 
 # S3 reckons key lengths with the prefix, and answers at most this many keys to one List or Delete.
@@ -21,10 +22,14 @@ _REGION = "name the bucket's region: ?region=… or AWS_REGION"
 _SERVER = (
     "use a server that knows conditional writes (If-Match, If-None-Match), as `osqueue doctor` tries them"
 )
+_KEY = (
+    "name another key with ?kms=, or look at this one in KMS: its region is the bucket's, and it is enabled"
+)
 _REMEDIES = {
     "NoSuchBucket": "create the bucket or correct the address",
     "AccessDenied": "allow s3:GetObject, s3:PutObject, s3:DeleteObject on the prefix and s3:ListBucket on "
-    "the bucket (without ListBucket a missing object looks forbidden)",
+    "the bucket (without ListBucket a missing object looks forbidden); with ?kms= also "
+    "kms:GenerateDataKey and kms:Decrypt on the key",
     "InvalidAccessKeyId": _CREDENTIALS,
     "SignatureDoesNotMatch": _CREDENTIALS,
     "ExpiredToken": _CREDENTIALS,
@@ -34,6 +39,9 @@ _REMEDIES = {
     "IllegalLocationConstraintException": _REGION,
     "PermanentRedirect": _REGION,
     "NotImplemented": _SERVER,
+    "KMS.NotFoundException": _KEY,
+    "KMS.DisabledException": _KEY,
+    "KMS.KMSInvalidStateException": _KEY,
     "SlowDown": "fewer requests a second; S3 gives a prefix more as its load lasts",
 }
 _BY_STATUS = {
@@ -59,6 +67,7 @@ class S3Fault(StoreFault, frozen=True):
         by_code=_REMEDIES,
         by_status=_BY_STATUS,
         permanent_codes=frozenset(_REMEDIES) - {"SlowDown"},
+        trust=CA_OPTION,
     )
     no_holder: ClassVar[str] = "NoSuchBucket"
 

@@ -1,11 +1,29 @@
-"""Where S3 is reached, which keys it takes there and how it reads conditions, whichever client asks."""
+"""Where S3 is reached and how it is asked there, whichever client asks: hosts, time-outs, conditions, keys."""
 
 from __future__ import annotations
 
 import os
+import re
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
+from ..errors import Rejected
 from .base import FILE_NAME_BYTES_MAX, KEY_BYTES_MAX
+from .faults import TIMEOUTS, Timeouts
+
+
+class S3Options(Struct, frozen=True):
+    """What a server wants that is not quite S3, or a bucket that is not quite the usual one."""
+
+    addressing: str | None = None  # "virtual" or "path": the bucket in the host's name, or in the path
+    ca: str | None = None  # a file of certificates: the authorities that are trusted, and no others
+    timeouts: Timeouts = TIMEOUTS
+    kms: str | None = None  # the key that every write is encrypted under; None: as the bucket is set
+    bare_etags: bool = False  # conditions without the quotes of ETags
+
+
+PLAIN = S3Options()
 
 
 def default_endpoint() -> str | None:
@@ -18,6 +36,23 @@ def endpoint_of(region: str | None) -> str | None:
     if region is not None and region.startswith("cn-"):
         return f"https://s3.{region}.amazonaws.com.cn"
     return None
+
+
+def host_of(bucket: str, endpoint: str) -> str:
+    """The endpoint with the bucket in its host's name. Raises Rejected where the host has no name."""
+    scheme, _, host = endpoint.partition("://")
+    if re.match(r"[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+(?![^:/])|\[", host):
+        raise Rejected(
+            "addressing=virtual puts the bucket before the name of the endpoint's host, and this is an IP address: "
+            "give the name, or addressing=path",
+            field="addressing",
+        )
+    return f"{scheme}://{bucket}.{host}"
+
+
+def encryption(key: str) -> dict[str, str]:
+    """What boto3 is told of the key that an object is encrypted under."""
+    return {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key}
 
 
 def name_bytes_max(endpoint: str | None) -> int:

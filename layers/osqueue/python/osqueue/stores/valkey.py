@@ -304,7 +304,10 @@ def _how(place: ValkeyPlace, timeout: float | None) -> tuple[Any, dict[str, Any]
     from valkey.backoff import NoBackoff
     from valkey.retry import Retry
 
+    # Of itself the client takes a certificate of whatever host.
+    tls = {"ssl_check_hostname": True, "ssl_ca_certs": place.ca} if place.tls else {}
     return valkey.SSLConnection if place.tls else valkey.Connection, {
+        **tls,
         "host": place.host,
         "port": place.port,
         "db": place.database,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from ..errors import NotSupported, OsqueueError, Timeout, Unavailable
+from .certificates import CA_OPTION, certificate_refused
 
 CONNECT_TIMEOUT_S = 3.0
 REQUEST_TIMEOUT_S = 20.0  # one request, body and answer
@@ -58,6 +59,8 @@ def explained(error: Exception, server: str, *, answered: bool) -> OsqueueError:
             f"{where}: no answer in time (connect {CONNECT_TIMEOUT_S:g} s, request {REQUEST_TIMEOUT_S:g} s). "
             "Remedy: try again; check the network and the server if it lasts."
         )
+    if not answered and (refused := certificate_refused(str(error), CA_OPTION)):
+        return Unavailable(f"{where}: {refused}", permanent=True)
     word = word_of(error)
     if word in _CLUSTER:
         return NotSupported(

@@ -1,8 +1,9 @@
 """Where a Valkey or Redis server is and what of it is ours, as its address says.
 
 ``valkey://user:password@host:6379/0/prefix?replicas=1``; ``redis://`` is the same, ``valkeys://`` and ``rediss://`` go
-over TLS. As in every address of such servers, a number that comes first in the path is the database. User and
-password are %-decoded, since they may hold any character.
+over TLS, where ``ca=/path/to/bundle.pem`` names authorities besides those of the system. As in every address of
+such servers, a number that comes first in the path is the database. User and password are %-decoded, since they may
+hold any character.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from urllib.parse import unquote
 from msgspec import Struct
 
 from ..errors import Rejected
+from .certificates import authorities_in
 
 PORT = 6379
 DATABASE_MAX = 65_535
@@ -37,6 +39,7 @@ class ValkeyPlace(Struct, frozen=True):
     password: str | None = None
     tls: bool = False
     replicas: int = 0  # that have a write before it is answered
+    ca: str | None = None  # a file of certificates: authorities that are trusted besides the system's
 
 
 def place_in(scheme: str, rest: str, options: dict[str, str]) -> ValkeyPlace:
@@ -64,6 +67,7 @@ def place_in(scheme: str, rest: str, options: dict[str, str]) -> ValkeyPlace:
         unquote(password) or next(filter(None, map(os.environ.get, PASSWORD_VARIABLES)), None),
         scheme in TLS,
         _replicas(options),
+        authorities_in(options, tls=scheme in TLS),
     )
 
 
