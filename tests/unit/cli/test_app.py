@@ -146,7 +146,7 @@ def test_an_address_given_wins_over_the_environment(address: str, tmp_path: Path
         (("enqueue", "ftp://x", "emails", "1"), "rejected", "use one of file:///"),
         (("enqueue", "jobs", "emails", "1"), "usage", "'jobs' is not an address"),
         (("enqueue",), "usage", "OSQUEUE_ADDRESS"),
-        (("enqueue", "gs://x", "emails", "1"), "not_supported", "s3://bucket/prefix"),
+        (("enqueue", "gcs://x", "emails", "1"), "rejected", "gs://"),
         (("enqueue", "memory://", "emails", "1"), "rejected", "gone when this command ends"),
         (("queue", "ls", "memory://named"), "rejected", "gone when this command ends"),
         (("enqueue", "file://x", "Bad Name", "1"), "rejected", "not a queue name"),

@@ -109,7 +109,7 @@ def serve() -> None:
     os.dup2(2, 1)  # whatever else is printed is no answer
     kind, arguments = pickle.load(requests)  # noqa: S301 - of the process that started this one
     store = kind(*arguments)
-    lock = threading.Lock()
+    lock = forks.lock()
 
     def carry_out(number: int, request: StoreRequest) -> None:
         reply = store.perform(request)
