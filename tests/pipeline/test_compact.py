@@ -483,7 +483,7 @@ def test_a_scheduled_run_goes_over_the_last_hours_that_had_ended() -> None:
         (Compaction("s", "t", hour(9), hour(9)), "until"),
         (Compaction("s", "t", datetime(2026, 1, 5)), "since"),  # noqa: DTZ001
         (Compaction("s", "t", queues=("No Queue",)), "queue"),
-        (Compaction("gs://bucket", "t"), "store"),
+        (Compaction("gcs://bucket", "t"), "store"),
         (Compaction("/jobs?fsync=off", "t"), "store"),
         (Compaction("s3://bucket?endpiont=x", "t"), "store"),
     ],

@@ -145,9 +145,9 @@ def test_the_entry_point_ends_with_an_error_that_says_what_to_do(
 ) -> None:
     monkeypatch.setattr(choice, "engine", lambda name: nullcontext(engine))
     places = [str(archive.tables), str(archive.tables / "r.html")]
-    assert command.script(lambda: run.main(["gs://bucket", *places, "--engine", engine.name])) == 1
+    assert command.script(lambda: run.main(["gcs://bucket", *places, "--engine", engine.name])) == 1
     assert capsys.readouterr().err.startswith(
-        "error: not_supported: store: gs:// is no store of this release"
+        "error: rejected: store: write gs://bucket/prefix in the place of gcs://"
     )
     with pytest.raises(
         NotFound, match=r"^store: the archive of .* has no jobs of this range\. .* osqueue reap\."
@@ -160,9 +160,9 @@ def test_the_entry_point_ends_with_an_error_that_says_what_to_do(
     [
         (
             "run",
-            ["gs://bucket", "TABLES", "TABLES/r.html"],
+            ["gcs://bucket", "TABLES", "TABLES/r.html"],
             2,
-            "error: not_supported: store: gs:// is no store",
+            "error: rejected: store: write gs://bucket/prefix",
         ),
         ("report", ["TABLES", "TABLES/r.html"], 1, "error: not_found: tables: "),
         ("sql", ["TABLES", "SELECT nothing FROM jobs"], 2, "error: rejected: query: "),

@@ -65,7 +65,7 @@ def payloads(q: Queue[Any]) -> list[Any]:
         ({"queue": "No Queue"}, "queue", "is not a queue name"),
         ({"address": "memory://jobs"}, "address", "Use file:///folder or s3://bucket/prefix"),
         ({"address": "https://api.example.com"}, "address", "Give the store's own address"),
-        ({"address": "gs://bucket"}, "address", "is no store of this release"),
+        ({"address": "gcs://bucket"}, "address", "write gs://bucket/prefix in the place of gcs://"),
         ({"address": "s3://bucket?endpiont=x"}, "endpiont", "it takes endpoint, region"),
         ({"path": "somewhere"}, "path", "this source has none"),
         ({"state": "queued,done"}, "state", "'done' is none of queued, processing"),
