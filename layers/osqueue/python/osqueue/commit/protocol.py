@@ -71,7 +71,7 @@ from .writer import HEAD, Head, ShardWriter, perhaps_done_before_removal
 LOAD_ROUNDS_MAX = 12 + limits.TOMBSTONES_MAX  # reads of segments one after the other, for one reduction
 PATIENT_ROUNDS = 8  # looks at the head before a writer combines without drawing lots
 RECENT_WRITER_MS = 10_000  # a writer seen this recently may be waiting
-CONTENTION_MS = 2_000  # a head at rest for longer than this is not contended, whatever it says
+CONTENTION_SECONDS = 2.0  # a head at rest for longer than this is not contended, whatever it says
 DIRECT_MS_MAX = limits.SECOND_MS // 2  # direct commits in a row for this long look for announced requests
 SETTLED_PER_DELETE_MAX = 500  # intents; with the longest keys, half of the megabyte that servers take
 CHANCE_MASK = (1 << 64) - 1
@@ -163,13 +163,16 @@ class _Commit:
         """Do writers collide on this head?"""
         state = head.state
         hot = state.hot > 0 and head.version is not None
-        return hot and self.writer.now_ms(state) - state.now_ms < CONTENTION_MS
+        age_s = (self.writer.now_ms(state) - state.now_ms) / 1000
+        return hot and age_s < CONTENTION_SECONDS + self.writer.swap_gap_s
 
     # ── The fast path ────────────────────────────────────────────────────────
     def direct(self, request: Request, head: Head) -> Flow[CommitResult | None]:
         """Answer without writing, or by one swap; None sends the request on to be announced."""
         if self.look_first and head.version is not None:
+            yield from self.deadline.await_gap()
             return (yield from self.combine(request, head))
+        waited = False
         while True:
             state = head.state
             contended = self.contended(head)
@@ -184,7 +187,12 @@ class _Commit:
                 yield from self.tell_time()
                 continue
             if own is not None and changes:
-                break
+                if contended or (self.writer.shared and self.writer.gap_left()):
+                    return None
+                if not (yield from self.deadline.await_gap()):
+                    break
+                waited = True
+                continue
             if head is self.cached:  # it may be wrong; one read since may not
                 known = head.version
                 head = yield from self.reread()
@@ -195,9 +203,7 @@ class _Commit:
             assert own is not None
             yield from self.await_flush(head)
             return CommitResult(own, state.now_ms)
-        if contended:
-            return None
-        if self.must_look(state, reduction.state.now_ms):
+        if waited or self.must_look(state, reduction.state.now_ms):  # others may have come meanwhile
             return (yield from self.combine(request, head))
         answer = yield from self.swap(request, head, reduction, ())
         if answer is None and head.version is None:
@@ -297,7 +303,7 @@ class _Commit:
         rounds = troubles = 0
         while True:
             rounds += 1
-            mine = rounds > PATIENT_ROUNDS or may_combine(writer)
+            mine = (rounds > PATIENT_ROUNDS or may_combine(writer)) and not (self.lost and writer.swap_gap_s)
             troubles = troubles + 1 if self.deadline.troubled or self.deadline.idle_refusals else 0
             if troubles > 1:
                 yield from self.deadline.back_off(troubles)
@@ -315,7 +321,7 @@ class _Commit:
             writer.survey_seconds += 0.2 * (self.deadline.now() - began - writer.survey_seconds)
             writer.ahead = False
             answer = yield from self.look(request, head)
-            if answer is None and listed is not None:
+            if answer is None and listed is not None and not writer.gap_left():
                 answer = yield from self.combine(request, head, listed)
                 if answer is not None:
                     writer.ahead = True
@@ -424,6 +430,8 @@ class _Commit:
         Settled intents go at the same time: they are part of the head that was read, whoever wins now.
         """
         writer = self.writer
+        if head.version is not None and writer.gap_left():
+            return None
         if reduction.objects and not (yield from self.write(reduction.objects)):
             return None
         body = writer.encoder.encode(reduction.state)
@@ -448,6 +456,9 @@ class _Commit:
             self.unsure[reduction.state.commit] = reduction.told
             writer.shared = True
             self.deadline.complain(reply)
+            if isinstance(reply, Failed) and reply.too_soon:
+                self.deadline.sent = sent
+                writer.note_written()
             if isinstance(reply, Failed) and reply.error.permanent and not sent:
                 raise reply.error  # refused for good, and nothing else was sent: it did not happen
             return None
