@@ -114,6 +114,15 @@ class Deadline:
         longest = max(self.left() / 2, SLEEP_SECONDS_MIN)
         yield from self.pause(min(backoff(self.writer, tries), longest))
 
+    def tell_time(self) -> Flow[None]:
+        """Measure the store's clock, if it is time for that, until it answers."""
+        tries = 0
+        while self.writer.clock_is_due():
+            if tries:
+                yield from self.back_off(tries)
+            tries += 1
+            yield from self.writer.measure_clock()
+
     def await_gap(self) -> Flow[bool]:
         """Wait until the store takes another head; answers whether that took any time."""
         seconds = self.writer.gap_left()

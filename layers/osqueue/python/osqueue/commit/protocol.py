@@ -184,7 +184,7 @@ class _Commit:
             changes = reduction.changed or (contended and bool(reduction.missing))
             # A crowded head may have room again: it forgets idle writers as time goes by.
             if self.clock_is_wanted(state, changes or reduction.crowded):
-                yield from self.tell_time()
+                yield from self.deadline.tell_time()
                 continue
             if own is not None and changes:
                 if contended or (self.writer.shared and self.writer.gap_left()):
@@ -212,7 +212,7 @@ class _Commit:
 
     def apply(self, request: Request, head: Head, others: Sequence[Request]) -> Flow[CommitResult | None]:
         """Commit the request together with others, on a head that was just read, in turn. None: not this time."""
-        yield from self.tell_time()
+        yield from self.deadline.tell_time()
         if self.writer.now_ms(head.state) - head.state.direct_ms >= DIRECT_MS_MAX:
             return (yield from self.combine(request, head, noted=others))
         reduction = yield from self.reduce(head, [*others, request], load=True)
@@ -228,15 +228,6 @@ class _Commit:
             return (yield from self.swap(request, head, reduction, ()))
         yield from self.await_flush(head)
         return CommitResult(own, head.state.now_ms)
-
-    def tell_time(self) -> Flow[None]:
-        """Measure the store's clock, if it is time for that, until it answers."""
-        tries = 0
-        while self.writer.clock_is_due():
-            if tries:
-                yield from self.deadline.back_off(tries)
-            tries += 1
-            yield from self.writer.measure_clock()
 
     def clock_is_wanted(self, state: State, changes: bool) -> bool:
         """Is it time to measure the store's clock? Not for an answer that neither writes nor depends on it."""
@@ -396,7 +387,7 @@ class _Commit:
         self, request: Request, head: Head, listed: Listed | None = None, noted: Sequence[Request] = ()
     ) -> Flow[CommitResult | None]:
         """Apply every announced request, this one included, in one swap. None: lost, or no answer."""
-        yield from self.tell_time()  # others' leases are granted by this clock, which may have stood still
+        yield from self.deadline.tell_time()  # others' leases are granted by it, and it may have stood still
         if self.announcements is None:
             self.announcements = Announcements(self.writer, self.deadline)
         looked = yield from self.announcements.gather(head, request, listed)
@@ -457,7 +448,6 @@ class _Commit:
             writer.shared = True
             self.deadline.complain(reply)
             if isinstance(reply, Failed) and reply.too_soon:
-                self.deadline.sent = sent
                 writer.note_written()
             if isinstance(reply, Failed) and reply.error.permanent and not sent:
                 raise reply.error  # refused for good, and nothing else was sent: it did not happen
