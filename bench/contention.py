@@ -1,7 +1,8 @@
 """Writers that collide on one shard, in virtual time: announce and combine against a compare-and-swap loop.
 
 The real commit code runs in the simulator on S3's measured latencies, where one key takes at most 15
-compare-and-swaps a second, on those of S3 Express, and on a store that takes one write a second of an object. Each writer enqueues small jobs back to back. The loop is
+compare-and-swaps a second, on those of S3 Express, and on a store that takes one write a second of an object.
+Each writer enqueues small jobs back to back. The loop is
 what one writes without this library: GET, change, PUT If-Match, and on a refusal wait a random while ("full
 jitter") and begin again. A third table lets every request take the same time, as in benchmarks with real
 processes on a slowed store.
@@ -103,7 +104,9 @@ def tables(seconds: float) -> Iterator[Figure]:
         ours = measure(writers, keep_the_gap, GCS, seconds * 2)
         yield Figure(f"one write a second, {writers} writers, CAS loop", loop.rate, "ops/s", note=loop.story)
         yield Figure(f"one write a second, {writers} writers, osqueue", ours.rate, "ops/s", note=ours.story)
-        yield at_most(f"one write a second, {writers} writers, requests each", ours.requests, GAP_REQUESTS_MAX)
+        yield at_most(
+            f"one write a second, {writers} writers, requests each", ours.requests, GAP_REQUESTS_MAX
+        )
     one, many = (measure(writers, announce_and_combine, SLOWED, seconds) for writers in (1, 32))
     yield Figure("30 ms each, 1 writer", one.rate, "ops/s", note=one.story)
     yield Figure("30 ms each, 32 writers", many.rate, "ops/s", note=many.story)

@@ -234,7 +234,9 @@ class Store(ABC):
     remote: bool = True  # requests wait for another machine, so several at once are faster
     shared: bool = True  # other processes can open it, too, and find what this one has written
     turns: bool = False  # those who replace an object may take turns
-    swap_gap_s: float = 0.0  # seconds between two writes of one object, at the least; sooner is Failed, too soon
+    swap_gap_s: float = (
+        0.0  # seconds between two writes of one object, at the least; sooner is Failed, too soon
+    )
     look_pace: LookPace = LookPace(0.1)
     flushes: bool = False  # an object may be seen before it is flushed; a Get that asks for it waits for that
 
