@@ -173,7 +173,7 @@ def _options(
         options.replace(
             name=key,
             kind=options.KEYWORD_ONLY,
-            annotation=each.__forward_arg__,
+            annotation=getattr(each, "__forward_arg__", each),  # as text, where its module has types as text
             default=taken[key].default if key in taken else None,
         )
         for key, each in types.items()
