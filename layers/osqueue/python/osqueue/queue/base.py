@@ -233,7 +233,6 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
         writer = ShardWriter(
             root, self.name, self.machine, store.clock_ms, store.room_below, store.flushes, store.turns
         )
-        writer.swap_gap_s = store.swap_gap_s
         writer.observed = bool(self._observers)
         writer.wakes = self._waker is not None
         writer.on_head = self._board(shard).see
