@@ -6,7 +6,7 @@ import pytest
 
 from osqueue.stores.base import Found, Get, Put, PutIfMatch, Refused, Store, Written
 from osqueue.stores.file_slots import MAGIC, PLAIN, SLOT_BYTES_MIN, SlotLayout, new_file
-from tests.support.store_kinds import create, found
+from osqueue.testing.store_contract.opening import create, found
 
 LOOKALIKES = (MAGIC, MAGIC[:-1], PLAIN, PLAIN + MAGIC, new_file(SlotLayout(7, SLOT_BYTES_MIN), b"old", 1))
 

@@ -25,9 +25,9 @@ from osqueue.stores.file import FileStore
 from osqueue.stores.s3 import S3Store
 from osqueue.stores.s3_boto import BotoStore
 from osqueue.testing.store_contract import StoreContract
+from osqueue.testing.store_contract.opening import create, found
 from osqueue.testing.store_contract.racing import INCREMENTS, run_processes
 from tests.support import store_kinds
-from tests.support.store_kinds import create, found
 
 
 class TestStores(StoreContract):

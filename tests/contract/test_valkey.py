@@ -41,8 +41,8 @@ from osqueue.stores.base import (
     Store,
     Written,
 )
+from osqueue.testing.store_contract.opening import found
 from tests.support.patience import PATIENCE
-from tests.support.store_kinds import found
 from tests.support.valkey_server import DURABLE, ValkeyServer, valkey_server
 
 

@@ -1,4 +1,4 @@
-"""The stores that the contract is run over, and what its tests ask of each. A new store is one line in ``STORES``."""
+"""The stores that the contract is run over. A new store is one line in ``STORES``."""
 
 from __future__ import annotations
 
@@ -7,16 +7,11 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from osqueue.stores.base import (
-    Found,
-    Get,
-    List,
-    Listed,
     PutIfAbsent,
     PutIfMatch,
     Store,
     StoreReply,
     StoreRequest,
-    Written,
 )
 from osqueue.stores.file import FileStore
 from osqueue.stores.memory import MemoryStore
@@ -90,21 +85,3 @@ STORES = (
     *("memory-hot", "file-hot", "file-nofsync-hot", "s3-hot"),
     *("valkey", "gs", "az"),
 )
-
-
-def create(store: Store, key: str, body: bytes = b"body") -> str:
-    reply = store.perform(PutIfAbsent(key, body))
-    assert isinstance(reply, Written), reply
-    return reply.version
-
-
-def found(store: Store, key: str) -> Found:
-    reply = store.perform(Get(key))
-    assert isinstance(reply, Found), reply
-    return reply
-
-
-def keys(store: Store, prefix: str, after: str = "", limit: int = 1000) -> tuple[str, ...]:
-    reply = store.perform(List(prefix, after, limit))
-    assert isinstance(reply, Listed), reply
-    return reply.keys

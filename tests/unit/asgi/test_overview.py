@@ -25,6 +25,7 @@ from osqueue.server.async_app import AsyncApi
 from osqueue.stores.base import Failed, List, StoreReply, StoreRequest
 from osqueue.stores.counting import CountingStore
 from osqueue.stores.memory import MemoryStore
+from osqueue.stores.prices import EXPRESS, STANDARD, S3Prices
 
 
 class Handmade(Machine):
@@ -52,7 +53,7 @@ class Dying(MemoryStore):
 class Watched:
     """A store of some queues, and an overview of them whose ticks a test makes."""
 
-    def __init__(self, elsewhere: bool = False) -> None:
+    def __init__(self, elsewhere: bool = False, prices: S3Prices | None = STANDARD) -> None:
         self.machine = Handmade()
         self.inner = Dying()
         self.store = CountingStore(self.inner)
@@ -61,7 +62,7 @@ class Watched:
             self.store if elsewhere else RecentHeads(self.memory, self.memory), machine=self.machine
         )
         memory = None if elsewhere else self.memory
-        self.overview = Overview(view, memory, lambda: self.store.requests, billed=True)
+        self.overview = Overview(view, memory, lambda: self.store.requests, prices)
         self.others = AsyncApi(self.store, machine=self.machine)  # another process
         self.memory.begin()
 
@@ -80,9 +81,9 @@ class Watched:
         return sum(self.store.requests.values())
 
 
-def told(story: Callable[[Watched], Awaitable[None]]) -> None:
+def told(story: Callable[[Watched], Awaitable[None]], prices: S3Prices | None = STANDARD) -> None:
     async def run() -> None:
-        await story(Watched())
+        await story(Watched(prices=prices))
 
     asyncio.run(run())
 
@@ -261,7 +262,12 @@ def test_a_store_that_does_not_answer_is_told_of_until_it_does() -> None:
     told(story)
 
 
-def test_requests_are_counted_and_cost_what_s3_asks() -> None:
+@pytest.mark.parametrize(
+    ("prices", "get", "listing"), [(STANDARD, 0.4, 5), (EXPRESS, 0.03, 1.13), (None, 0, 0)]
+)
+def test_requests_are_counted_and_cost_what_the_bucket_asks(
+    prices: S3Prices | None, get: float, listing: float
+) -> None:
     async def story(here: Watched) -> None:
         await here.enqueue("mail")
         here.overview._count()
@@ -273,9 +279,12 @@ def test_requests_are_counted_and_cost_what_s3_asks() -> None:
         assert bill is not None
         assert sum(bill["per_minute"].values()) == pytest.approx(here.requests - before, abs=1.5)
         gets, lists = bill["per_minute"]["get"], bill["per_minute"]["list"]
-        assert bill["dollars_a_day"] == pytest.approx((gets * 0.4 + lists * 5) * 1440 / 1e6)
+        if prices is None:
+            assert "dollars_a_day" not in bill
+        else:
+            assert bill["dollars_a_day"] == pytest.approx((gets * get + lists * listing) * 1440 / 1e6)
 
-    told(story)
+    told(story, prices=prices)
 
 
 def test_the_loop_runs_while_a_page_is_open() -> None:

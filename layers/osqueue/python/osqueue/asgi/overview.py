@@ -24,7 +24,7 @@ from ..contract.operations import BY_NAME, QUEUES_MAX
 from ..core.budgets import budgets
 from ..core.state import State
 from ..server.app import ApiRequest, ApiResponse
-from ..stores.prices import STANDARD
+from ..stores.prices import S3Prices
 from .heads import HeadMemory
 
 TICK_S = 1.0
@@ -203,12 +203,12 @@ class Overview:
         view: Answers,
         memory: HeadMemory | None,
         counts: Callable[[], Mapping[str, int]],
-        billed: bool,
+        prices: S3Prices | None,
     ) -> None:
         self._view = view
         self._memory = memory
         self._counts = counts
-        self._billed = billed  # do the requests cost dollars, as those to S3 do?
+        self._prices = prices  # of the requests; None: they cost nothing, or nobody here knows what
         self.machine = view.machine
         self.trends: dict[str, QueueTrend] = {}
         self.shown: dict[str, int] = {}  # queues by how many pages show them
@@ -442,6 +442,6 @@ class Overview:
             "of": "API" if self._memory is None else "store",
             "per_minute": {kind: count / minutes for kind, count in made.items()},
         }
-        if self._billed:
-            told["dollars_a_day"] = STANDARD.requests(made) / minutes * 60 * 24
+        if self._prices is not None:
+            told["dollars_a_day"] = self._prices.requests(made) / minutes * 60 * 24
         return told

@@ -123,8 +123,7 @@ def app_over(
     """The API of a store with its dashboard."""
     memory = HeadMemory(store)
     view = AsyncApi(RecentHeads(memory, memory))
-    billed = prices_at(options.store) is not None
-    overview = Overview(view, memory, lambda: store.requests, billed)
+    overview = Overview(view, memory, lambda: store.requests, prices_at(options.store))
     dashboard = Dashboard(overview, admission, place_of(options.store))
     api = AsyncApi(memory, sinks=sinks)
     place = Place.take()
@@ -135,7 +134,7 @@ def serve_proxy(options: ServeOptions, listening: socket.socket) -> None:
     """Serve the dashboard of an API elsewhere until a signal comes. Raises Rejected."""
     transport = open_transport(options.store)
     api = ApiProxy(transport)
-    overview = Overview(api, None, lambda: transport.requests, billed=False)
+    overview = Overview(api, None, lambda: transport.requests, prices=None)
     api.on_change = overview.hurry
     admission = Admission(None, is_local(options.host), options.read_only)
     app = ServerApp(api, admission, Dashboard(overview, admission, place_of(options.store)))

@@ -1,4 +1,7 @@
-"""What S3 asks for requests and storage: list prices of us-east-1, in US dollars, as published in 2026."""
+"""What S3 asks for requests and storage: list prices of us-east-1, in US dollars, as published in 2026.
+
+Those of S3 Express One Zone are of April 2025, and not read again since. Of other clouds none are known here.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,6 @@ class S3Prices(Struct, frozen=True):
 
 
 STANDARD = S3Prices("S3 Standard", put=5.0, get=0.4, gigabyte_month=0.023)
-_UNKNOWN = ("gs:", "az:")  # they ask for money, and this release does not know how much
-# As of April 2025. To be checked: not read again since from the price list.
 EXPRESS = S3Prices(
     "S3 Express One Zone",
     put=1.13,
@@ -41,8 +42,11 @@ EXPRESS = S3Prices(
 )
 
 
+_UNKNOWN = ("gs:", "az:")  # they ask for money
+
+
 def prices_at(address: str) -> S3Prices | None:
-    """What requests at an address cost; None: nothing."""
+    """What requests at an address cost; None: nothing, or nobody here knows. See ``is_free``."""
     scheme, _, place = address.partition("://")
     if scheme.lower() != "s3":
         return None
