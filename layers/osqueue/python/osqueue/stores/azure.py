@@ -28,7 +28,7 @@ _NO_CREDENTIALS = (
     "no Azure credentials found: set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or those of an "
     "identity that may use the container"
 )
-_RIGHTS = "give the identity the role Storage Blob Data Contributor on the container"
+_RIGHTS = "give the identity the role Storage Blob Data Contributor on the storage account"
 _KEPT = "remove leases, legal holds and policies of immutability from what lies below the prefix"
 _BUSY = "fewer requests a second, or another storage account"
 _REMEDIES = {
