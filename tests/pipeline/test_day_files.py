@@ -165,16 +165,35 @@ def test_two_runs_that_do_not_agree_on_the_size_of_an_hour_leave_it_once(
     assert hours_of(archive) == [*((each, 9) for each in range(after)), (100, 8)]
 
 
-@pytest.mark.parametrize("write", range(1, 7))
-@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2)])
+def test_a_part_that_came_after_the_plan_is_read_by_whoever_writes_last(archive: Archive) -> None:
+    """The one with the older plan would otherwise put the hour back to what it was, and nobody would know."""
+    archive.write(9, "00-a", many(1, 2, hour=9))
+    planned = one(archive, 9)
+    archive.write(9, "00-b", many(3, hour=9))
+    stretch.compact(one(archive, 9))
+    assert names(archive) == ["rows-09.parquet"]
+    stretch.compact(planned)
+    assert names(archive) == ["rows-09.parquet"]
+    assert hours_of(archive) == [(1, 9), (2, 9), (3, 9)]
+
+
+# Jobs that are in the tables already, that this run finds, and that the other one finds; and before which exchange.
+CROSSED = [
+    *((0, 2, 3, write) for write in (1, 2)),
+    *((0, 3, 2, write) for write in (1, 2, 3, 4)),
+    *((2, 3, 2, write) for write in (1, 2, 3, 4)),
+    *((3, 2, 3, write) for write in (1, 2, 3, 4)),
+]
+
+
+@pytest.mark.parametrize(("there", "before", "after", "write"), CROSSED)
 def test_two_that_disagree_and_come_between_each_others_requests_leave_it_once(
-    archive: Archive,
-    monkeypatch: pytest.MonkeyPatch,
-    write: int,
-    before: int,
-    after: int,
+    archive: Archive, monkeypatch: pytest.MonkeyPatch, there: int, before: int, after: int, write: int
 ) -> None:
     """The other run does all of its work before one of the exchanges of this one."""
+    if there:
+        archive.write(9, "00-a", many(*range(there), hour=9))
+        stretch.compact(one(archive, 9))
     archive.write(9, "00-a", many(*range(before), hour=9))
     task, exchange, count = one(archive, 9), day_files.files.exchange, iter(range(1, 100))
 
@@ -186,9 +205,44 @@ def test_two_that_disagree_and_come_between_each_others_requests_leave_it_once(
 
     monkeypatch.setattr(day_files.files, "exchange", crossed)
     stretch.compact(task)
-    if next(count) > write + 1:
-        assert hours_of(archive) == [(each, 9) for each in range(after)]
-        assert len(read(archive.tables, ATTEMPTS)) == after
+    assert next(count) > write, "this run made fewer exchanges: they did not cross"
+    # Where the other one finds what is there already, it leaves no trace that this one could see.
+    ends = (after, before) if there == after else (after,)
+    assert hours_of(archive) in [[(each, 9) for each in range(number)] for number in ends]
+    assert len(read(archive.tables, ATTEMPTS)) in ends
+
+
+class Killed(BaseException):
+    """Nothing of the run is left, as after a kill."""
+
+
+@pytest.mark.parametrize("write", [1, 2, 3, 4])
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2)], ids=["grows", "shrinks"])
+def test_an_hour_whose_move_is_killed_is_there_twice_but_never_not_at_all(
+    engine: Engine, archive: Archive, monkeypatch: pytest.MonkeyPatch, write: int, before: int, after: int
+) -> None:
+    archive.write(8, "00-a", many(100, hour=8))
+    archive.write(9, "00-a", many(*range(before), hour=9))
+    run(engine, archive)
+    archive.write(9, "00-a", many(*range(after), hour=9))
+    exchange, count = day_files.files.exchange, iter(range(1, 100))
+
+    def killed(*arguments: object) -> object:
+        if next(count) == write:
+            raise Killed
+        return exchange(*arguments)  # type: ignore[arg-type]
+
+    task = one(archive, 8, 9)
+    with monkeypatch.context() as patch:
+        patch.setattr(day_files.files, "exchange", killed)
+        with pytest.raises(Killed):
+            stretch.compact(task)
+    seen = hours_of(archive)
+    assert {*seen} >= {*((each, 9) for each in range(min(before, after))), (100, 8)}
+    assert max(map(seen.count, seen)) <= 2
+    run(engine, archive)
+    assert hours_of(archive) == [*((each, 9) for each in range(after)), (100, 8)]
+    assert len(read(archive.tables, ATTEMPTS)) == after + 1
 
 
 def test_a_damaged_file_of_a_day_is_named_and_not_written_over(engine: Engine, archive: Archive) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from msgspec import Struct
@@ -81,7 +82,12 @@ def hours(queue: str, since_ms: int | None, until_ms: int | None) -> Flow[list[H
         at = begin_of(key.removeprefix(ROOT).rpartition("/")[0])
         if at is not None and key.endswith(SUFFIX) and inside(at, since_ms, until_ms):
             found.setdefault(at, []).append(key)
-    return [Hour(at, queue, tuple(sorted(found[at], key=_name))) for at in sorted(found)]
+    return [Hour(at, queue, in_order(found[at])) for at in sorted(found)]
+
+
+def in_order(parts: Iterable[str]) -> tuple[str, ...]:
+    """The parts of an hour as they are read: by their names, whatever folder of it they lie in."""
+    return tuple(sorted(parts, key=_name))
 
 
 def days_of(folder: str, queue: str, since_ms: int | None, until_ms: int | None) -> Flow[list[str]]:

@@ -1,12 +1,13 @@
 """What a table has of some hours of a day, and how it comes to hold what the archive says of them.
 
-The hours of a day share a file. One of OWN_FILE_ROWS jobs or more has a file of its own, so that a late part never
-costs more than so many rows of each other hour. Who does some hours leaves the others as they are, also where somebody
-else is just writing these: only rows of the same hours are in each other's way.
+The hours of a day share a file. One of many jobs (``stretch.OWN_FILE_ROWS``) has a file of its own, so that a late
+part never costs more than so many rows of each other hour. Who does some hours leaves the others as they are, also
+where somebody else is just writing these: only rows of the same hours are in each other's way.
 
 An hour that grows past the limit, or falls below it, changes files by two requests: in between it is there twice, and
 never not at all. Two runs that do not agree on its size each write where it goes first, and look where the other would
-have put it afterwards. So one of them at least sees the other, and begins again with what the archive says then.
+have put it afterwards. So one of them at least sees the other, and begins again with what the archive says then. Each
+looks also whether its own is still there: what it did not have to write, the other may have taken for old and deleted.
 """
 
 from __future__ import annotations
@@ -21,8 +22,6 @@ from ..objects.inventory import keys
 from . import files
 from .files import ObjectVersion, TableFileWriter, Unsettled
 from .tables import TableSpec, fitted
-
-OWN_FILE_ROWS = 10_000  # jobs; few enough for a file of 23 such hours to be written within a second
 
 HourRows = Mapping[int, pa.Table]  # by the hour of the day, 0 to 23
 
@@ -67,8 +66,16 @@ class DayFiles:
             self._exchange(rows)
         for hour, seen in self._own.items():
             self._tables.run(files.exchange(self._key(hour), seen, None))
-        if rows and not self._there().isdisjoint(map(self._key, self._hours - self._moved)):
-            raise files.met(self._key())
+        if self._moved or rows:
+            there = self._there()
+            if not {*map(self._key, self._moved)} <= there:
+                raise files.met(self._key())
+            if rows and not there.isdisjoint(map(self._key, self._hours - self._moved)):
+                raise files.met(self._key())
+        if rows and self._own:
+            self._look()
+            if self._mine() != rows:
+                raise files.met(self._key())
 
     def _key(self, hour: int | None = None) -> str:
         return files.key_of(self._table.name, self._partition, hour)

@@ -55,7 +55,7 @@ SMALL_ROWS = (
 )
 PAUSES_SECONDS = (0.2, 0.8, 3.2)  # before a request is repeated that had no answer
 FILES_AT_ONCE = 32  # that are read
-_FILE = re.compile(r"(queue=[^/]+/date=\d{4}-\d\d-\d\d)/rows(?:-(\d\d))?\.parquet")
+_FILE = re.compile(r"(queue=[^/]+/date=\d{4}-\d\d-\d\d)/rows(?:-([01]\d|2[0-3]))?\.parquet")
 
 
 class RetryingDriver(BlockingDriver):
@@ -119,6 +119,7 @@ class TableFileWriter:
 
     def few(self) -> pa.Table:
         """The rows themselves, of which there are fewer than fill a row group."""
+        assert self._writer is None, "some of them are in the file already"
         return pa.concat_tables(self._waiting)
 
     def finish(self) -> bytes | None:

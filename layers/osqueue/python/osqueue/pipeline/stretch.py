@@ -17,6 +17,7 @@ from itertools import groupby, islice
 
 import pyarrow as pa
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..commit.driver import BlockingDriver
 from ..core.archive_record import ArchiveRecord, decode_part
@@ -25,12 +26,13 @@ from ..limits import CLOCK_AHEAD_MS_MAX
 from ..objects.archive import PARTS_AT_ONCE, bodies
 from . import archive, files, transforms
 from .archive import DAY_MS, HOUR_MS, Hour
-from .day_files import OWN_FILE_ROWS, DayFiles, by_hour
+from .day_files import DayFiles, by_hour
 from .files import TableFileWriter
 from .tables import ATTEMPTS, JOBS
 
 LOOK_BACK_MS_MAX = 31 * DAY_MS
 OUT_OF_RANGE = (pa.ArrowException, OverflowError)
+OWN_FILE_ROWS = 10_000  # jobs; few enough for a file of 23 such hours to be written within a second
 GROUP_ROWS = 10_000  # records that become rows together, of whatever hours they are
 TABLES = (ATTEMPTS, JOBS)  # as they are written, leases first: where a new hour has jobs, it is whole
 DELETED = "it was deleted while it was read"
@@ -145,7 +147,8 @@ class _Task:
         self._store = store
         self._tables = tables
         self._keys: dict[int, set[str]] = {}  # of the records of some hours, by when the hour begins
-        self._days: dict[int, tuple[dict[int, tuple[str, ...]], set[int]]] = {}  # what was listed, by day
+        self._archived: dict[int, dict[int, tuple[str, ...]]] = {}  # by day: the parts of its hours
+        self._in_table: dict[int, set[int]] = {}  # by day: other hours of it that the table has
         self._emptied: set[int] = set()  # when hours begin that are in the table no more
 
     def day(self, hours: Sequence[Hour]) -> Compacted:
@@ -166,9 +169,8 @@ class _Task:
 
     def _in_groups(self, hours: Sequence[Hour], group_rows: int) -> Compacted:
         numbers = [_of_day(each.at_ms) for each in hours]
-        tables = {
-            table.name: DayFiles(self._tables, table, hours[0].partition, numbers) for table in TABLES
-        }  # the parts are not older than this
+        tables = {table.name: DayFiles(self._tables, table, hours[0].partition, numbers) for table in TABLES}
+        hours = self._listed_again(hours)  # what others have written there so far is made of no later parts
         drafts, group = _Drafts(), dict[str, list[ArchiveRecord]]()
         aside: list[SkippedPart] = []
         emptied = repeats = 0
@@ -239,13 +241,18 @@ class _Task:
     def _remembered(self, at_ms: int) -> set[str]:
         """The keys of an hour from the archive; if that has purged it, from the table."""
         day_ms = at_ms // DAY_MS * DAY_MS
-        if day_ms not in self._days:
-            self._days[day_ms] = self._listed(day_ms)
-        archived, in_table = self._days[day_ms]
+        if day_ms not in self._archived:
+            self._archived[day_ms] = self._listed(day_ms)
+        archived = self._archived[day_ms]
         if at_ms in archived:
             parts = self._read(_decoded(self._store, archived[at_ms]), [])
             return {transforms.key(each) for _, records in parts for each in records}
-        if at_ms not in in_table or at_ms in self._emptied:
+        if at_ms in self._emptied:
+            return set()
+        if day_ms not in self._in_table:
+            queue, window = self._hour_range.queue, (day_ms, day_ms + DAY_MS)
+            self._in_table[day_ms] = self._tables.run(files.hours(JOBS.name, queue, *window, archived))
+        if at_ms not in self._in_table[day_ms]:
             return set()
         partition = archive.partition_of(self._hour_range.queue, at_ms)
         places = [files.key_of(JOBS.name, partition, own) for own in (None, _of_day(at_ms))]
@@ -255,11 +262,18 @@ class _Task:
             found |= {f"{job}{run}" for job, run, hour in zip(*held, strict=True) if hour == _of_day(at_ms)}
         return found
 
-    def _listed(self, day_ms: int) -> tuple[dict[int, tuple[str, ...]], set[int]]:
-        """The parts of a day's hours, and other hours that the table has. One list serves all that look back."""
-        queue, window = self._hour_range.queue, (day_ms, day_ms + DAY_MS)
-        there = {each.at_ms: each.parts for each in self._store.run(archive.hours(queue, *window))}
-        return there, self._tables.run(files.hours(JOBS.name, queue, *window, there))
+    def _listed(self, day_ms: int) -> dict[int, tuple[str, ...]]:
+        """The parts of a day's hours. One list serves all that look back."""
+        there = self._store.run(archive.hours(self._hour_range.queue, day_ms, day_ms + DAY_MS))
+        return {each.at_ms: each.parts for each in there}
+
+    def _listed_again(self, hours: Sequence[Hour]) -> list[Hour]:
+        """Hours of one day, with the parts that came since they were planned. One that is gone is read in vain."""
+        day_ms = hours[0].at_ms // DAY_MS * DAY_MS
+        now = self._archived[day_ms] = self._listed(day_ms)
+        return [
+            replace(each, parts=archive.in_order({*each.parts, *now.get(each.at_ms, ())})) for each in hours
+        ]
 
 
 def _of_day(at_ms: int) -> int:
