@@ -146,6 +146,30 @@ def test_runs_over_other_hours_of_a_day_are_not_in_each_others_way(
     assert len(read(archive.tables, ATTEMPTS)) == 2
 
 
+def test_a_task_is_not_tired_out_by_others_of_its_run(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them wins once, and none of the parts is read again."""
+    hours = range(8, 16)
+    for hour in hours:
+        archive.write(hour, "00-a", [job(hour, hour + 0.5)])
+    mine, *others = (one(archive, hour) for hour in hours)
+    exchange, bodies, asked = day_files.files.exchange, stretch.bodies, list[object]()
+
+    def crossed(*arguments: object) -> object:
+        if others:
+            monkeypatch.setattr(day_files.files, "exchange", exchange)
+            stretch.compact(others.pop())
+            monkeypatch.setattr(day_files.files, "exchange", crossed)
+        return exchange(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(day_files.files, "exchange", crossed)
+    monkeypatch.setattr(stretch, "bodies", lambda parts: asked.extend(parts) or bodies(parts))
+    stretch.compact(mine)
+    assert len(asked) == len(hours)
+    assert hours_of(archive) == [(hour, hour) for hour in hours]
+
+
 @pytest.mark.parametrize("before", [1, 2, 3, 4], ids=lambda each: f"{each} before")
 @pytest.mark.parametrize("after", [1, 2, 3, 4], ids=lambda each: f"{each} after")
 def test_two_runs_that_do_not_agree_on_the_size_of_an_hour_leave_it_once(

@@ -56,14 +56,20 @@ class DayFiles:
         """Make the file that hours share hold these of those that are done, and no others. Raises Unsettled."""
         if self._moved:
             self._look_again()  # somebody may have put one of them there meanwhile
-        for _ in files.PAUSES_SECONDS:
+        pauses = iter(files.PAUSES_SECONDS)
+        while True:
+            seen_before = self._shared
             try:
                 self._exchange(rows)
                 break
             except Unsettled:
                 self._look_again()
-        else:
-            self._exchange(rows)
+                if (
+                    self._shared == seen_before
+                ):  # else others have done some of their hours: the turn is ours before long
+                    if (pause := next(pauses, None)) is None:
+                        raise
+                    self._tables.machine.sleep(pause)
         for hour, seen in self._own.items():
             self._tables.run(files.exchange(self._key(hour), seen, None))
         if self._moved or rows:
