@@ -18,6 +18,7 @@ from osqueue.worker import run_worker
 from osqueue.worker.loop import Worker
 from osqueue.worker.outcomes import RunAborted, RunCompleted, RunFailed, RunReleased
 from osqueue.worker.reporter import WorkerReporter, resulting_state
+from tests.support.at_work import until
 from tests.support.patience import PATIENCE
 
 
@@ -50,6 +51,25 @@ def test_a_job_is_handed_over_and_its_result_completes_it(q: Queue[Any]) -> None
     assert (job.job_id, job.payload, job.attempt, job.max_attempts) == (job_id, {"to": "ada"}, 1, 3)
     assert (job.kind, job.priority, job.idempotency_key) == (None, 3, f"emails/{job_id}")
     assert only(q).state == "completed"
+
+
+def test_a_worker_that_met_a_limit_ends_once_others_have_done_the_rest(q: Queue[Any]) -> None:
+    """No head ever promises it a job: the last one is cancelled while the limit is used up."""
+    q.configure(max_running=1)
+    q.enqueue(1)
+    (held,) = q.claim()
+    waiting = q.enqueue(2).job_id
+    assert waiting is not None
+    q.handler(lambda job: None)
+    worker = Worker(q, until_empty=True, signals=False)
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    until(lambda: any(line.rest is not None for line in worker._lines._lines))
+    q.cancel(waiting)
+    held.complete()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    assert worker.tally.claimed == 0
 
 
 def test_handlers_really_run_at_the_same_time(q: Queue[Any]) -> None:

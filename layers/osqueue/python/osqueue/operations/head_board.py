@@ -16,7 +16,7 @@ from weakref import WeakMethod
 
 from msgspec import Struct
 
-from ..core.claim_search import has_claimable, opens_ms
+from ..core.claim_search import has_claimable, is_idle, opens_ms
 from ..core.state import State
 from ..core.timers import next_due_ms
 from ..errors import OsqueueError
@@ -130,12 +130,15 @@ class WorkWaiter(HeadListener):
         self.again_at = (
             NEVER  # monotonic seconds: by then it claims again, whatever heads promise, and not before
         )
-        self._heads: dict[str, bytes] = {}  # commits that promised a job, by shard
+        self.limited = False  # were there jobs, at its last claim, that may not start?
+        self._heads: dict[str, bytes] = {}  # commits that promised a job, or the end of all, by shard
         self._timers: dict[str, Timer] = {}  # by shard
 
     def hears(self, root: str, state: State) -> bool:
-        """Does this newest head of a shard promise a job?"""
-        if self._heads.get(root) == state.commit or not has_claimable(state, self.kinds):
+        """Does this newest head of a shard promise a job; or none, to one who has met a limit and thinks they wait?"""
+        if self._heads.get(root) == state.commit:
+            return False
+        if not has_claimable(state, self.kinds) and not (self.limited and is_idle(state, self.kinds)):
             return False
         self._heads[root] = state.commit
         self.ready = True

@@ -137,7 +137,8 @@ class ClaimLines:
             for each in self._lines:  # a handler may make jobs for any of them
                 each.over = each.rested_alone = False
             return
-        line.over = alone and (claimed.reason not in LIMITS or claimed.scope == "group")
+        line.waiter.limited = claimed.reason in LIMITS and claimed.scope != "group"
+        line.over = alone and not line.waiter.limited
         line.waiter.empty += 1
         line.waiter.closed_until, line.waiter.again_at = closed_until(claimed, now), again_at(claimed, now)
 
