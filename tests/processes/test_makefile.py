@@ -52,7 +52,7 @@ def test_only_the_last_loop_asks_for_java_and_node() -> None:
     assert needs == {
         "unit": "setup",
         "check": "lint",
-        "test": "check-node check-java $(CDK) $(PAGE) lint",
+        "test": "check-node check-java $(CDK) $(PAGE) $(AZURITE) lint",
         "lint": "setup",
         "types": "setup",
     }
