@@ -1,7 +1,8 @@
 """Writers that collide on one shard, in virtual time: announce and combine against a compare-and-swap loop.
 
 The real commit code runs in the simulator on S3's measured latencies, where one key takes at most 15
-compare-and-swaps a second, and on those of S3 Express. Each writer enqueues small jobs back to back. The loop is
+compare-and-swaps a second, on those of S3 Express, and on a store that takes one write a second of an object.
+Each writer enqueues small jobs back to back. The loop is
 what one writes without this library: GET, change, PUT If-Match, and on a refusal wait a random while ("full
 jitter") and begin again. A third table lets every request take the same time, as in benchmarks with real
 processes on a slowed store.
@@ -23,7 +24,7 @@ from osqueue.commit.protocol import commit
 from osqueue.commit.writer import ShardWriter
 from osqueue.core.job_ops import EnqueueJobs, JobSpec
 from osqueue.stores.base import Found, Get, PutIfAbsent, PutIfMatch, Written
-from simulation.conditions import S3, S3_EXPRESS, Faults, Latency
+from simulation.conditions import GCS, S3, S3_EXPRESS, Faults, Latency
 from simulation.machine import VirtualMachine
 from simulation.network import Network
 from simulation.truth import Truth
@@ -44,6 +45,8 @@ SLOWED = Latency(
 WRITERS = (1, 8, 64, 256)
 GOALS = {64: 25.0, 256: 80.0}
 P99_MS_MAX = 500.0
+GAP_WRITERS = (1, 16, 64, 256)
+GAP_REQUESTS_MAX = 5.0
 BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.05, 5.0
 DOLLARS = {"Put": 5e-6, "PutIfMatch": 5e-6, "PutIfAbsent": 5e-6, "List": 5e-6, "Get": 0.4e-6, "Delete": 0.0}
 WARM_SECONDS = 3.0
@@ -57,10 +60,12 @@ class ContentionTally(Struct, frozen=True):
     p50_ms: float
     p99_ms: float
     dollars: float  # of requests, per million operations
+    requests: float  # of any kind, for each operation
 
     @property
     def story(self) -> str:
-        return f"p50 {self.p50_ms:,.0f} ms, p99 {self.p99_ms:,.0f} ms, ${self.dollars:,.1f} per million"
+        told = f"p50 {self.p50_ms:,.0f} ms, p99 {self.p99_ms:,.0f} ms, ${self.dollars:,.1f} per million"
+        return f"{told}, {self.requests:.1f} requests each"
 
 
 def run(options: BenchOptions) -> Iterator[Figure]:
@@ -94,6 +99,14 @@ def tables(seconds: float) -> Iterator[Figure]:
                 )
         if title == "S3" and ours is not None:
             yield at_most(f"{title}, {writers} writers, p99", ours.p99_ms, P99_MS_MAX, unit="ms")
+    for writers in GAP_WRITERS:
+        loop = measure(writers, swap_loop, GCS, seconds * 4)
+        ours = measure(writers, keep_the_gap, GCS, seconds * 2)
+        yield Figure(f"one write a second, {writers} writers, CAS loop", loop.rate, "ops/s", note=loop.story)
+        yield Figure(f"one write a second, {writers} writers, osqueue", ours.rate, "ops/s", note=ours.story)
+        yield at_most(
+            f"one write a second, {writers} writers, requests each", ours.requests, GAP_REQUESTS_MAX
+        )
     one, many = (measure(writers, announce_and_combine, SLOWED, seconds) for writers in (1, 32))
     yield Figure("30 ms each, 1 writer", one.rate, "ops/s", note=one.story)
     yield Figure("30 ms each, 32 writers", many.rate, "ops/s", note=many.story)
@@ -129,26 +142,32 @@ def measure(
     counted.update(network.requests)
     start, done = world.now, len(waits)
     world.run(lambda: False, seconds)
-    spent = sum(DOLLARS[kind] * (count - counted.get(kind, 0)) for kind, count in network.requests.items())
+    sent = {kind: count - counted.get(kind, 0) for kind, count in network.requests.items()}
     operations = max(1, len(waits) - done)
     waits.sort()
     return ContentionTally(
         rate=operations / (world.now - start),
         p50_ms=waits[len(waits) // 2] * 1000 if waits else float("inf"),
         p99_ms=waits[int(len(waits) * 0.99)] * 1000 if waits else float("inf"),
-        dollars=spent / operations * 1e6,
+        dollars=sum(DOLLARS[kind] * count for kind, count in sent.items()) / operations * 1e6,
+        requests=sum(sent.values()) / operations,
     )
 
 
-def announce_and_combine(machine: VirtualMachine) -> WriterFlow:
+def announce_and_combine(machine: VirtualMachine, gap_s: float = 0.0) -> WriterFlow:
     """The real protocol: one small job per operation."""
-    writer = ShardWriter("bench/0/", "bench", machine)
+    writer = ShardWriter("bench/0/", "bench", machine, swap_gap_s=gap_s)
 
     def operation(machine: VirtualMachine) -> Flow[None]:
         key = machine.now_ms().to_bytes(6, "big") + machine.bits(80).to_bytes(10, "big")
         yield from commit(writer, (EnqueueJobs((JobSpec(key, b"{}"),)),), machine.monotonic() + 60.0)
 
     return operation
+
+
+def keep_the_gap(machine: VirtualMachine) -> WriterFlow:
+    """The same where the store states a gap."""
+    return announce_and_combine(machine, GCS.swap_gap_s)
 
 
 def swap_loop(machine: VirtualMachine) -> WriterFlow:

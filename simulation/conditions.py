@@ -18,6 +18,7 @@ class Latency(Struct, frozen=True):
     turn: float = 0.01  # where there are any
     sigma: float = 0.25  # of the logarithm
     bytes_per_second: float = 0.0  # of bodies, on top of all this; 0: they take no time
+    swap_gap_s: float = 0.0  # an object that was written less than this before is not written again
     parallel: bool = False  # swaps on one key do not wait for each other; the first to end wins
 
 
@@ -25,6 +26,7 @@ S3 = Latency()
 S3_EXPRESS = Latency(
     get=4.0, put=7.0, list=7.0, delete=7.0, swap_low=13.0, swap_high=15.0, swaps_per_second=70.0
 )
+GCS = Latency(swaps_per_second=0.0, swap_gap_s=1.0)
 FOLDER = Latency(  # on a disk whose flushes take their time
     get=0.1, put=0.2, list=0.2, delete=0.2, swap_low=20.0, swap_high=40.0, swaps_per_second=0.0, sigma=0.5
 )

@@ -35,6 +35,7 @@ from .turns import TurnDesks
 from .world import Deliver, World
 
 _ERROR = Failed(Unavailable("503 (injected): the request had no effect"))
+_TOO_SOON = Failed(Unavailable("429: the object was written a moment ago"), too_soon=True)
 _LOST = Failed(Timeout("injected: the reply was lost"))
 Swap = PutIfMatch | PutIfAbsent
 
@@ -47,7 +48,9 @@ class Network:
         self.truth = truth
         self.latency = latency
         self.requests: Counter[str] = Counter()
+        self.too_soon: Counter[str] = Counter()  # of them, those that a gap refused
         self.turns = TurnDesks(world)
+        self._written: dict[str, float] = {}  # when each object was, where the store wants a gap between
         self._busy: set[str] = set()
         self._queues: dict[str, deque[tuple[Swap, Deliver]]] = {}
 
@@ -115,21 +118,36 @@ class Network:
         elif isinstance(request, PutIfMatch | PutIfAbsent):
             self._swap(request, answer)
         else:
-            answer(self.truth.perform(request))
+            answer(self._perform(request))
+
+    def _perform(self, request: StoreRequest) -> StoreReply:
+        """Let a request take effect now, unless it is a write too soon after another."""
+        gap = self.latency.swap_gap_s
+        if not gap or not isinstance(request, Put | PutIfAbsent | PutIfMatch):
+            return self.truth.perform(request)
+        if isinstance(request, PutIfMatch) and not self._can_win(request):
+            return Refused()
+        if self.world.now - self._written.get(request.key, float("-inf")) < gap:
+            self.too_soon[type(request).__name__] += 1
+            return _TOO_SOON
+        reply = self.truth.perform(request)
+        if isinstance(reply, Written):
+            self._written[request.key] = self.world.now
+        return reply
 
     # ── Compare-and-swap: one at a time on one key ───────────────────────────
     def _swap(self, request: Swap, answer: Deliver) -> None:
         latency, chance = self.latency, self.world.chance
         if latency.parallel:
             total = chance.uniform(latency.swap_low, latency.swap_high) / 1000
-            self.world.after(total, lambda: answer(self.truth.perform(request)))
+            self.world.after(total, lambda: answer(self._perform(request)))
             return
         if request.key in self._busy:
             self._queues.setdefault(request.key, deque()).append((request, answer))
             return
         if not self._can_win(request):
             refusal = latency.get * chance.lognormvariate(0.0, latency.sigma) / 1000
-            self.world.after(refusal, lambda: answer(self.truth.perform(request)))
+            self.world.after(refusal, lambda: answer(self._perform(request)))
             return
         self._busy.add(request.key)
         total = chance.uniform(latency.swap_low, latency.swap_high) / 1000
@@ -137,7 +155,7 @@ class Network:
         gap = 1 / latency.swaps_per_second if latency.swaps_per_second else 0.0
 
         def take_effect() -> None:
-            reply = self.truth.perform(request)
+            reply = self._perform(request)
             self.world.after(total - effect, lambda: answer(reply))
             rest = gap - effect if isinstance(reply, Written) else 0.0
             self.world.after(max(0.0, rest), lambda: self._free(request.key))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from .conditions import FOLDER, ROUGH, SLOW_BYTES, TIGHT, Clients, Faults, Profile
+from .conditions import FOLDER, GCS, ROUGH, SLOW_BYTES, TIGHT, Clients, Faults, Profile
 from .flow_profiles import FLOW_CONTROL
 
 CAPS = {
@@ -88,6 +88,13 @@ PROFILES = {
                 clone=0.04,
                 delay_seconds_max=300,
             ),
+        ),
+        Profile(
+            "gaps",  # the store takes a write a second of each object, and refuses the others
+            limits=TIGHT,
+            faults=replace(ROUGH, suspend=0.001, step=0.002),
+            latency=GCS,
+            clients=Clients(producers=3, workers=4, rounds=20),
         ),
         Profile("upgrade", limits=TIGHT, faults=ROUGH, clients=Clients(upgrade=True)),
         Profile(

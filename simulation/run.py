@@ -202,7 +202,7 @@ class Run:
 
     def writer(self, name: str, shard: int) -> WatchedWriter:
         writer = WatchedWriter(root_of(QUEUE, shard), QUEUE, self.machine(name))
-        writer.turns = self.profile.turns
+        writer.turns, writer.swap_gap_s = self.profile.turns, self.profile.latency.swap_gap_s
         return writer
 
     def client(self, name: str, shard: int = 0) -> Client:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from osqueue.clock import Machine, Moment
-from osqueue.commit import protocol, writer
+from osqueue.commit import deadline, writer
 from osqueue.commit.effects import Flow
 from osqueue.commit.writer import ClockReading, ShardWriter
 from osqueue.core.state import State
@@ -49,16 +49,16 @@ def clocks_that_disagree() -> AbstractContextManager[None]:
 
 def measured_once() -> AbstractContextManager[None]:
     """Who announces asks for the time once, and not again before it grants leases to others."""
-    real = protocol._Commit.tell_time
+    real = deadline.Deadline.tell_time
 
-    def tell_time(self: protocol._Commit) -> Flow[None]:
+    def tell_time(self: deadline.Deadline) -> Flow[None]:
         if self.writer.measured is None:
             yield from real(self)
 
     def is_due(self: ShardWriter) -> bool:
         return self.measured is None
 
-    return patched((protocol._Commit, "tell_time", tell_time), (ShardWriter, "clock_is_due", is_due))
+    return patched((deadline.Deadline, "tell_time", tell_time), (ShardWriter, "clock_is_due", is_due))
 
 
 def answer_dated_by_its_end() -> AbstractContextManager[None]:

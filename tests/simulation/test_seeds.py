@@ -19,6 +19,7 @@ SEEDS = [
     ("rough", 0),
     ("rough", 1),
     ("crowd", 0),
+    ("gaps", 0),
     ("forgetful", 0),
     ("forgetful", 1),
     ("upgrade", 0),

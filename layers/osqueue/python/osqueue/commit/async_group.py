@@ -165,7 +165,12 @@ class AsyncGroup:
         return len(self._waiting) >= self._expected
 
     async def _await_others(self) -> None:
-        """Wait a moment for as many as came last time, or for the window."""
+        """Wait a moment for as many as came last time, or for the window; or until the store takes another head."""
+        seconds = self.writer.gather_seconds()
+        if seconds > 0:
+            left = max(waiter.deadline for waiter in self._waiting) - self.driver.machine.monotonic()
+            await asyncio.sleep(max(0.0, min(seconds, left)))
+            return
         if self._is_enough():
             return
         self._hurry = asyncio.Event()

@@ -21,12 +21,16 @@ WAIT_FIRST = 0.5  # the look itself takes the other half
 WAIT_NEXT = 0.1
 WAIT_JITTER = 0.1
 WAIT_AHEAD = 0.7  # of a look at the head
+GAP_JITTER = 0.2  # of the gap between two heads, by which looks after it are spread
 BACKOFF_SECONDS_MAX = 1.0  # between two tries while the store fails them
 DOUBLINGS_MAX = 32  # from the time of a commit, however short; far beyond that maximum
 
 
 def poll_delay(writer: ShardWriter, rounds: int, mine: bool) -> float:
     """Seconds until another look is worth its request: this is the window of the group commit."""
+    if writer.swap_gap_s:  # there is nothing to see before it is over, and no swap to make
+        spread = GAP_JITTER * writer.swap_gap_s * writer.machine.uniform()
+        return writer.gap_left() + spread + (0.0 if mine else writer.combine_seconds)
     jitter = WAIT_JITTER * writer.machine.uniform()
     if rounds > 1:
         return writer.combine_seconds * (WAIT_NEXT + jitter)
@@ -103,12 +107,27 @@ class Deadline:
         """Remember why a request brought no definite success."""
         if isinstance(reply, Failed):
             self.failure = reply.error
-            self.troubled = True
+            self.troubled = self.troubled or not reply.too_soon
 
     def back_off(self, tries: int) -> Flow[None]:
         """Pause after so many tries in a row that failed, for half of what is left at most."""
         longest = max(self.left() / 2, SLEEP_SECONDS_MIN)
         yield from self.pause(min(backoff(self.writer, tries), longest))
+
+    def tell_time(self) -> Flow[None]:
+        """Measure the store's clock, if it is time for that, until it answers."""
+        tries = 0
+        while self.writer.clock_is_due():
+            if tries:
+                yield from self.back_off(tries)
+            tries += 1
+            yield from self.writer.measure_clock()
+
+    def await_gap(self) -> Flow[bool]:
+        """Wait until the store takes another head; answers whether that took any time."""
+        seconds = self.writer.gap_left()
+        yield from self.pause(seconds)
+        return seconds > 0
 
     def left(self) -> float:
         """Seconds until then."""

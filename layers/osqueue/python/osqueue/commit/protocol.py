@@ -71,7 +71,7 @@ from .writer import HEAD, Head, ShardWriter, perhaps_done_before_removal
 LOAD_ROUNDS_MAX = 12 + limits.TOMBSTONES_MAX  # reads of segments one after the other, for one reduction
 PATIENT_ROUNDS = 8  # looks at the head before a writer combines without drawing lots
 RECENT_WRITER_MS = 10_000  # a writer seen this recently may be waiting
-CONTENTION_MS = 2_000  # a head at rest for longer than this is not contended, whatever it says
+CONTENTION_SECONDS = 2.0  # a head at rest for longer than this is not contended, whatever it says
 DIRECT_MS_MAX = limits.SECOND_MS // 2  # direct commits in a row for this long look for announced requests
 SETTLED_PER_DELETE_MAX = 500  # intents; with the longest keys, half of the megabyte that servers take
 CHANCE_MASK = (1 << 64) - 1
@@ -163,13 +163,16 @@ class _Commit:
         """Do writers collide on this head?"""
         state = head.state
         hot = state.hot > 0 and head.version is not None
-        return hot and self.writer.now_ms(state) - state.now_ms < CONTENTION_MS
+        age_s = (self.writer.now_ms(state) - state.now_ms) / 1000
+        return hot and age_s < CONTENTION_SECONDS + self.writer.swap_gap_s
 
     # ── The fast path ────────────────────────────────────────────────────────
     def direct(self, request: Request, head: Head) -> Flow[CommitResult | None]:
         """Answer without writing, or by one swap; None sends the request on to be announced."""
         if self.look_first and head.version is not None:
+            yield from self.deadline.await_gap()
             return (yield from self.combine(request, head))
+        waited = False
         while True:
             state = head.state
             contended = self.contended(head)
@@ -181,10 +184,15 @@ class _Commit:
             changes = reduction.changed or (contended and bool(reduction.missing))
             # A crowded head may have room again: it forgets idle writers as time goes by.
             if self.clock_is_wanted(state, changes or reduction.crowded):
-                yield from self.tell_time()
+                yield from self.deadline.tell_time()
                 continue
             if own is not None and changes:
-                break
+                if contended or (self.writer.shared and self.writer.gap_left()):
+                    return None
+                if not (yield from self.deadline.await_gap()):
+                    break
+                waited = True
+                continue
             if head is self.cached:  # it may be wrong; one read since may not
                 known = head.version
                 head = yield from self.reread()
@@ -195,9 +203,7 @@ class _Commit:
             assert own is not None
             yield from self.await_flush(head)
             return CommitResult(own, state.now_ms)
-        if contended:
-            return None
-        if self.must_look(state, reduction.state.now_ms):
+        if waited or self.must_look(state, reduction.state.now_ms):  # others may have come meanwhile
             return (yield from self.combine(request, head))
         answer = yield from self.swap(request, head, reduction, ())
         if answer is None and head.version is None:
@@ -206,7 +212,7 @@ class _Commit:
 
     def apply(self, request: Request, head: Head, others: Sequence[Request]) -> Flow[CommitResult | None]:
         """Commit the request together with others, on a head that was just read, in turn. None: not this time."""
-        yield from self.tell_time()
+        yield from self.deadline.tell_time()
         if self.writer.now_ms(head.state) - head.state.direct_ms >= DIRECT_MS_MAX:
             return (yield from self.combine(request, head, noted=others))
         reduction = yield from self.reduce(head, [*others, request], load=True)
@@ -222,15 +228,6 @@ class _Commit:
             return (yield from self.swap(request, head, reduction, ()))
         yield from self.await_flush(head)
         return CommitResult(own, head.state.now_ms)
-
-    def tell_time(self) -> Flow[None]:
-        """Measure the store's clock, if it is time for that, until it answers."""
-        tries = 0
-        while self.writer.clock_is_due():
-            if tries:
-                yield from self.deadline.back_off(tries)
-            tries += 1
-            yield from self.writer.measure_clock()
 
     def clock_is_wanted(self, state: State, changes: bool) -> bool:
         """Is it time to measure the store's clock? Not for an answer that neither writes nor depends on it."""
@@ -297,7 +294,7 @@ class _Commit:
         rounds = troubles = 0
         while True:
             rounds += 1
-            mine = rounds > PATIENT_ROUNDS or may_combine(writer)
+            mine = (rounds > PATIENT_ROUNDS or may_combine(writer)) and not (self.lost and writer.swap_gap_s)
             troubles = troubles + 1 if self.deadline.troubled or self.deadline.idle_refusals else 0
             if troubles > 1:
                 yield from self.deadline.back_off(troubles)
@@ -315,7 +312,7 @@ class _Commit:
             writer.survey_seconds += 0.2 * (self.deadline.now() - began - writer.survey_seconds)
             writer.ahead = False
             answer = yield from self.look(request, head)
-            if answer is None and listed is not None:
+            if answer is None and listed is not None and not writer.gap_left():
                 answer = yield from self.combine(request, head, listed)
                 if answer is not None:
                     writer.ahead = True
@@ -390,7 +387,7 @@ class _Commit:
         self, request: Request, head: Head, listed: Listed | None = None, noted: Sequence[Request] = ()
     ) -> Flow[CommitResult | None]:
         """Apply every announced request, this one included, in one swap. None: lost, or no answer."""
-        yield from self.tell_time()  # others' leases are granted by this clock, which may have stood still
+        yield from self.deadline.tell_time()  # others' leases are granted by it, and it may have stood still
         if self.announcements is None:
             self.announcements = Announcements(self.writer, self.deadline)
         looked = yield from self.announcements.gather(head, request, listed)
@@ -424,6 +421,8 @@ class _Commit:
         Settled intents go at the same time: they are part of the head that was read, whoever wins now.
         """
         writer = self.writer
+        if head.version is not None and writer.gap_left():
+            return None
         if reduction.objects and not (yield from self.write(reduction.objects)):
             return None
         body = writer.encoder.encode(reduction.state)
@@ -448,6 +447,8 @@ class _Commit:
             self.unsure[reduction.state.commit] = reduction.told
             writer.shared = True
             self.deadline.complain(reply)
+            if isinstance(reply, Failed) and reply.too_soon:
+                writer.note_written()
             if isinstance(reply, Failed) and reply.error.permanent and not sent:
                 raise reply.error  # refused for good, and nothing else was sent: it did not happen
             return None

@@ -25,6 +25,8 @@ from .retry import NEEDED, ask
 
 HEAD = "head"
 CLOCK = "clock"
+ANNOUNCING_COMMITS = 2  # in whose time a request is announced
+GAPS_REFUSED_MAX = 3  # what a store that counts over a longer while still calls too soon
 COMMIT_SECONDS_FIRST = 0.05  # what a commit is thought to take before one was measured
 CLOCKS_APART_MS_MAX = (
     limits.SECOND_MS
@@ -100,6 +102,7 @@ class ShardWriter:
         room: Callable[[str], int] = room_below,
         flushes: bool = False,
         turns: bool = False,
+        swap_gap_s: float = 0.0,
     ) -> None:
         self.root = root  # the shard's prefix, ending in "/"
         self.queue = queue
@@ -108,6 +111,9 @@ class ShardWriter:
         self.store_clock = store_clock
         self.turns = turns  # may its commits wait for their turn?
         self.turn: Turn | None = None  # that its commit has just now
+        self.swap_gap_s = swap_gap_s  # between two heads, at the least; 0: the store takes them as they come
+        self.written_by = float("-inf")  # when the head had been written, on the monotonic clock
+        self.written_ms: int | None = None  # and when the store says it was
         self.flushes = flushes  # may a head be seen here that a power cut would take back?
         self.flushed: str | None = None  # the version of which it is known that none would
         self.observed = True  # does anybody want to know the transitions of its commits?
@@ -186,6 +192,7 @@ class ShardWriter:
                 self.head = None
                 raise
             self.shared = True
+            self.note_written(reply.modified_ms)
             self.on_head(self.head.state, reply.version)
         elif isinstance(reply, Missing):
             # A creation that brought no answer may still land: try again with the same epoch.
@@ -222,9 +229,33 @@ class ShardWriter:
         """This writer's own commit is the head now."""
         self.head = Head(state, version, began)
         self.flushed = version
+        self.note_written()
         self.on_head(state, version)
         self.shared = False
         self.commit_seconds += 0.2 * (self.machine.monotonic() - began.monotonic - self.commit_seconds)
+
+    # ── The gap between two heads ────────────────────────────────────────────
+    def note_written(self, written_ms: int | None = None) -> None:
+        """The head was written before this moment, but perhaps only just. ``written_ms``: when, says the store."""
+        self.written_by, self.written_ms = self.machine.monotonic(), written_ms
+
+    def gap_left(self) -> float:
+        """Seconds until the store takes another head, as far as this writer knows.
+
+        A courtesy: who errs is refused, or waits a gap too long. So the machine's wall clock will do.
+        """
+        if not self.swap_gap_s:
+            return 0.0
+        past = self.machine.monotonic() - self.written_by
+        if self.written_ms is not None:
+            now = self.earliest_ms()
+            now = self.machine.now_ms() if now is None else now
+            past = max(past, (now - self.written_ms - STORE_TICK_MS) / 1000)
+        return max(0.0, self.swap_gap_s - past)
+
+    def gather_seconds(self) -> float:
+        """How much of that others may still join a request in: it has to be announced when the gap is over."""
+        return max(0.0, self.gap_left() - ANNOUNCING_COMMITS * self.commit_seconds)
 
     # ── Time ─────────────────────────────────────────────────────────────────
     def now_ms(self, state: State) -> int:
@@ -292,7 +323,10 @@ class ShardWriter:
         since = self.machine.moment()
         body = self.machine.bits(64).to_bytes(8, "big")  # a version of its own, where a version is a hash
         written = yield Put(self.root + CLOCK, body)
-        if not isinstance(written, Written):
+        if isinstance(written, Failed) and written.too_soon:  # another has written it, a moment before
+            earlier_s = GAPS_REFUSED_MAX * self.swap_gap_s
+            since = Moment(since.monotonic - earlier_s, since.wall_ms - int(earlier_s * 1000))
+        elif not isinstance(written, Written):
             self.complaint = written.error if isinstance(written, Failed) else None
             return
         found = yield Get(self.root + CLOCK)

@@ -101,6 +101,7 @@ class PacerBase:
             store.room_below,
             store.flushes,
             store.turns,
+            store.swap_gap_s,
         )
 
     def _own_writer(self) -> PacerWriter:

@@ -233,6 +233,7 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
         writer = ShardWriter(
             root, self.name, self.machine, store.clock_ms, store.room_below, store.flushes, store.turns
         )
+        writer.swap_gap_s = store.swap_gap_s
         writer.observed = bool(self._observers)
         writer.wakes = self._waker is not None
         writer.on_head = self._board(shard).see

@@ -12,7 +12,7 @@ What a reply means:
 
 * ``Refused`` is a *definite* answer: a conditional write lost its race and changed nothing.
 * ``Failed`` is an *ambiguous* answer: a time-out, a dropped connection, a 5xx. A read brought nothing;
-  a write may or may not have happened, or may still happen.
+  a write may or may not have happened, or may still happen. With ``too_soon`` it is definite: see there.
 """
 
 from __future__ import annotations
@@ -146,6 +146,7 @@ class Failed(Struct, frozen=True):
     """No definite answer: the effect of a write is unknown, a read brought nothing."""
 
     error: OsqueueError
+    too_soon: bool = False  # a write had no effect: the object was written less than ``Store.swap_gap_s`` ago
 
 
 class Turn(Struct, frozen=True):
@@ -238,6 +239,9 @@ class Store(ABC):
     remote: bool = True  # requests wait for another machine, so several at once are faster
     shared: bool = True  # other processes can open it, too, and find what this one has written
     turns: bool = False  # those who replace an object may take turns
+    swap_gap_s: float = (
+        0.0  # seconds between two writes of one object, at the least; sooner is Failed, too soon
+    )
     look_pace: LookPace = LookPace(0.1)
     flushes: bool = False  # an object may be seen before it is flushed; a Get that asks for it waits for that
 

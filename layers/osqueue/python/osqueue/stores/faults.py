@@ -63,6 +63,11 @@ class StoreFault(Struct, frozen=True):
         return self.status == 412
 
     @property
+    def too_soon(self) -> bool:
+        """It had no effect, since the object was written a moment ago; where a store says so."""
+        return False
+
+    @property
     def absent(self) -> bool:
         """There is no such object (in an existing bucket)."""
         return self.status == 404 and self.code != self.no_holder

@@ -5,7 +5,7 @@ other, since reads know no condition on generations. An ETag is a hash of the co
 equal bytes reads as unchanged, with a version that no write is allowed any more. A store therefore remembers which
 versions were refused, and reads unconditionally where it is asked for news of one.
 
-An object is written once a second, says Google, and answers 429 to whoever is much quicker.
+An object is written once a second, says Google, and answers 429 to whoever is much quicker. Such a write had no effect.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from .objects import Call, ObjectStore, Steps
 DELETE_KEYS_MAX = 10  # obstore sends a request for each key, as many at a time
 REFUSED_MAX = 1000  # versions that are remembered; what is asked for again is asked for at once
 NO_GENERATION = "1"  # of no object: what stands for a version of another store
+SWAP_GAP_S = 1.0
 _DEFAULT_HOST = "storage.googleapis.com"
+_GOOGLE = ".googleapis.com"  # ends the names of its servers, also of those inside a private network
 
 _CREDENTIALS = (
     "check the credentials (GOOGLE_APPLICATION_CREDENTIALS, GOOGLE_SERVICE_ACCOUNT, or the service account of the "
@@ -74,6 +76,10 @@ class GcsFault(StoreFault, frozen=True):
     )
     no_holder: ClassVar[str] = "NoSuchBucket"
 
+    @property
+    def too_soon(self) -> bool:
+        return self.status == 429
+
 
 class GcsStore(ObjectStore):
     """Objects in a bucket, below a prefix. Credentials are those that obstore finds."""
@@ -87,7 +93,8 @@ class GcsStore(ObjectStore):
 
     def __init__(self, bucket: str, prefix: str = "", endpoint: str | None = None) -> None:
         super().__init__(bucket, prefix, endpoint or os.environ.get("GOOGLE_BASE_URL"))
-        host = urlsplit(self.endpoint).hostname if self.endpoint else _DEFAULT_HOST
+        host = (urlsplit(self.endpoint).hostname or "") if self.endpoint else _DEFAULT_HOST
+        self.swap_gap_s = SWAP_GAP_S if host.endswith(_GOOGLE) else 0.0
         # Other servers may keep objects as files.
         self.name_bytes_max = KEY_BYTES_MAX if host == _DEFAULT_HOST else FILE_NAME_BYTES_MAX
         self._refused: dict[str, None] = {}  # versions, the oldest first

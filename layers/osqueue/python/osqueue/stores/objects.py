@@ -220,6 +220,8 @@ class ObjectStore(PerformingStore):
             fault = self._fault(error)
             if mode != "overwrite" and (fault.refused or (mode != "create" and fault.absent)):
                 return Refused()
+            if fault.too_soon:
+                return Failed(fault.explained(self.bucket), too_soon=True)
             raise fault.explained(self.bucket) from None
         return Written(self.version(result))
 

@@ -81,6 +81,7 @@ class WrappedStore(PerformingStore):
         self.look_pace = inner.look_pace
         self.flushes = inner.flushes
         self.turns = inner.turns
+        self.swap_gap_s = inner.swap_gap_s
 
     @property
     def place(self) -> object:
