@@ -38,6 +38,7 @@ _ERROR = Failed(Unavailable("503 (injected): the request had no effect"))
 _TOO_SOON = Failed(Unavailable("429: the object was written a moment ago"), too_soon=True)
 _LOST = Failed(Timeout("injected: the reply was lost"))
 Swap = PutIfMatch | PutIfAbsent
+WRITES = (Put, PutIfMatch, PutIfAbsent)
 
 
 class Network:
@@ -71,7 +72,8 @@ class Network:
             world.after(faults.timeout_seconds, lambda: deliver(_LOST))
 
         if world.happens("error", faults.error):
-            world.after(there + back, lambda: deliver(_ERROR))
+            error = _TOO_SOON if self.latency.swap_gap_s and isinstance(request, WRITES) else _ERROR
+            world.after(there + back, lambda: deliver(error))  # a busy store says the same for other reasons
             return
         swap = isinstance(request, PutIfMatch | PutIfAbsent | DeleteIfMatch)
         if swap and world.happens("refused", faults.refused):
@@ -123,7 +125,7 @@ class Network:
     def _perform(self, request: StoreRequest) -> StoreReply:
         """Let a request take effect now, unless it is a write too soon after another."""
         gap = self.latency.swap_gap_s
-        if not gap or not isinstance(request, Put | PutIfAbsent | PutIfMatch):
+        if not gap or not isinstance(request, WRITES):
             return self.truth.perform(request)
         if isinstance(request, PutIfMatch) and not self._can_win(request):
             return Refused()

@@ -9,6 +9,7 @@ from osqueue.commit import deadline, writer
 from osqueue.commit.effects import Flow
 from osqueue.commit.writer import ClockReading, ShardWriter
 from osqueue.core.state import State
+from osqueue.stores.base import Found, Get
 
 from .control import Control, in_runs, in_scene, patched
 
@@ -75,6 +76,20 @@ def slow_answers_believed() -> AbstractContextManager[None]:
     return patched((writer, "MEASURING_SECONDS_MAX", float("inf")))
 
 
+def refused_clock_believed() -> AbstractContextManager[None]:
+    """A clock that the store refuses to write again is taken for one that was written within a few gaps before."""
+
+    def overhear(self: ShardWriter) -> Flow[None]:
+        now, earlier_s = self.machine.moment(), 3 * self.swap_gap_s
+        found = yield Get(self.root + writer.CLOCK)
+        if isinstance(found, Found):
+            self._set_clock(
+                found.modified_ms, Moment(now.monotonic - earlier_s, now.wall_ms - int(earlier_s * 1000))
+            )
+
+    return patched((ShardWriter, "_overhear_clock", overhear))
+
+
 def age_by_one_clock() -> AbstractContextManager[None]:
     """How old a head is is told by a clock that may have stood still."""
 
@@ -95,6 +110,9 @@ CONTROLS: tuple[Control, ...] = (
     Control("time asked for again", measured_once, (in_runs("clocks", "ms more"),)),
     Control("an answer's beginning", answer_dated_by_its_end, (in_runs("clocks", "ms early", seeds=30),)),
     Control("prompt answers", slow_answers_believed, (in_scene("asked for the time", "ms more"),)),
+    Control(
+        "a clock seen to change", refused_clock_believed, (in_runs("gaps", "ms early|ms more", seeds=30),)
+    ),
     Control(
         "age by both clocks",
         age_by_one_clock,

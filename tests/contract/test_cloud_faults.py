@@ -164,7 +164,7 @@ def test_a_missing_bucket_or_container_is_an_error_that_says_so(
     ("scheme", "status", "code"),
     [("gs", 429, "SlowDown"), ("gs", 503, ""), ("az", 503, "ServerBusy"), ("az", 429, ""), ("az", 500, "")],
 )
-def test_a_busy_server_is_ambiguous_and_not_asked_again(
+def test_a_busy_server_refuses_nothing_and_is_not_asked_again(
     stub: ToldServer, store: Store, scheme: str, kind: str, status: int, code: str
 ) -> None:
     stub.answers(status, code)

@@ -166,10 +166,9 @@ class AsyncGroup:
 
     async def _await_others(self) -> None:
         """Wait a moment for as many as came last time, or for the window; or until the store takes another head."""
-        seconds = self.writer.gather_seconds()
+        seconds = self.writer.gather_seconds(max(waiter.deadline for waiter in self._waiting))
         if seconds > 0:
-            left = max(waiter.deadline for waiter in self._waiting) - self.driver.machine.monotonic()
-            await asyncio.sleep(max(0.0, min(seconds, left)))
+            await asyncio.sleep(seconds)
             return
         if self._is_enough():
             return

@@ -50,7 +50,8 @@ def may_combine(writer: ShardWriter) -> bool:
 
 def backoff(writer: ShardWriter, tries: int) -> float:
     """Seconds until the next try after so many in a row that failed: twice as long each time, with jitter."""
-    seconds = min(BACKOFF_SECONDS_MAX, writer.commit_seconds * (1 << min(tries - 1, DOUBLINGS_MAX)))
+    doubled = writer.commit_seconds * (1 << min(tries - 1, DOUBLINGS_MAX))
+    seconds = min(BACKOFF_SECONDS_MAX, max(writer.swap_gap_s, doubled))
     return seconds * (0.5 + writer.machine.uniform() / 2)
 
 
@@ -126,7 +127,8 @@ class Deadline:
     def await_gap(self) -> Flow[bool]:
         """Wait until the store takes another head; answers whether that took any time."""
         seconds = self.writer.gap_left()
-        yield from self.pause(seconds)
+        if seconds > 0:
+            yield from self.pause(seconds)
         return seconds > 0
 
     def left(self) -> float:

@@ -280,7 +280,10 @@ class BlockingGroup:
     def _lead(self, leader: CommitWaiter) -> None:
         """Run one batch on this thread. After an interruption ``_leave`` names the next leader."""
         began = self.driver.machine.monotonic()
-        if self.window or self._expected > len(self._waiting) or self.writer.swap_gap_s:
+        seconds = self.writer.gather_seconds(leader.deadline)
+        if seconds > 0 and self._interrupted is None:
+            leader.wake.acquire(timeout=seconds)  # nobody ends it: there is no use in haste
+        elif self.window or self._expected > len(self._waiting):
             self._await_others(leader)
         with self._lock:
             self._lingering = None
@@ -319,16 +322,12 @@ class BlockingGroup:
             batch.told = True
 
     def _await_others(self, leader: CommitWaiter) -> None:
-        """Wait a moment for as many as came last time, or for the window; or until the store takes another head."""
+        """Wait a moment for as many as came last time, or for the window."""
         with self._lock:
-            left = leader.deadline - self.driver.machine.monotonic()
-            seconds = min(self.writer.gather_seconds(), left)
-            if self._interrupted is not None or (seconds <= 0 and self._is_enough()):
+            if self._interrupted is not None or self._is_enough():
                 return
-            if seconds <= 0:  # else nobody ends it: there is no use in haste
-                self._lingering = leader
-                seconds = self.window or self._linger
-        leader.wake.acquire(timeout=seconds)
+            self._lingering = leader
+        leader.wake.acquire(timeout=self.window or self._linger)
 
     def _pass_on(self, waiters: Sequence[CommitWaiter] = ()) -> None:
         """Make a caller that still waits the leader, if there is one. Called with the lock held."""

@@ -162,9 +162,10 @@ class _Commit:
     def contended(self, head: Head) -> bool:
         """Do writers collide on this head?"""
         state = head.state
-        hot = state.hot > 0 and head.version is not None
+        if state.hot == 0 or head.version is None:
+            return False
         age_s = (self.writer.now_ms(state) - state.now_ms) / 1000
-        return hot and age_s < CONTENTION_SECONDS + self.writer.swap_gap_s
+        return age_s < CONTENTION_SECONDS + self.writer.swap_gap_s
 
     # ── The fast path ────────────────────────────────────────────────────────
     def direct(self, request: Request, head: Head) -> Flow[CommitResult | None]:

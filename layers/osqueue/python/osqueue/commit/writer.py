@@ -26,7 +26,6 @@ from .retry import NEEDED, ask
 HEAD = "head"
 CLOCK = "clock"
 ANNOUNCING_COMMITS = 2  # in whose time a request is announced
-GAPS_REFUSED_MAX = 3  # what a store that counts over a longer while still calls too soon
 COMMIT_SECONDS_FIRST = 0.05  # what a commit is thought to take before one was measured
 CLOCKS_APART_MS_MAX = (
     limits.SECOND_MS
@@ -112,6 +111,7 @@ class ShardWriter:
         self.turns = turns  # may its commits wait for their turn?
         self.turn: Turn | None = None  # that its commit has just now
         self.swap_gap_s = swap_gap_s  # between two heads, at the least; 0: the store takes them as they come
+        self.clock_seen: tuple[str, Moment] | None = None  # its version, and a moment before it was looked at
         self.written_by = float("-inf")  # when the head had been written, on the monotonic clock
         self.written_ms: int | None = None  # and when the store says it was
         self.flushes = flushes  # may a head be seen here that a power cut would take back?
@@ -237,7 +237,8 @@ class ShardWriter:
     # ── The gap between two heads ────────────────────────────────────────────
     def note_written(self, written_ms: int | None = None) -> None:
         """The head was written before this moment, but perhaps only just. ``written_ms``: when, says the store."""
-        self.written_by, self.written_ms = self.machine.monotonic(), written_ms
+        if self.swap_gap_s:
+            self.written_by, self.written_ms = self.machine.monotonic(), written_ms
 
     def gap_left(self) -> float:
         """Seconds until the store takes another head, as far as this writer knows.
@@ -253,9 +254,13 @@ class ShardWriter:
             past = max(past, (now - self.written_ms - STORE_TICK_MS) / 1000)
         return max(0.0, self.swap_gap_s - past)
 
-    def gather_seconds(self) -> float:
+    def gather_seconds(self, deadline: float) -> float:
         """How much of that others may still join a request in: it has to be announced when the gap is over."""
-        return max(0.0, self.gap_left() - ANNOUNCING_COMMITS * self.commit_seconds)
+        left = self.gap_left()
+        if not left:
+            return 0.0
+        left -= ANNOUNCING_COMMITS * self.commit_seconds
+        return max(0.0, min(left, deadline - self.machine.monotonic()))
 
     # ── Time ─────────────────────────────────────────────────────────────────
     def now_ms(self, state: State) -> int:
@@ -323,19 +328,34 @@ class ShardWriter:
         since = self.machine.moment()
         body = self.machine.bits(64).to_bytes(8, "big")  # a version of its own, where a version is a hash
         written = yield Put(self.root + CLOCK, body)
-        if isinstance(written, Failed) and written.too_soon:  # another has written it, a moment before
-            earlier_s = GAPS_REFUSED_MAX * self.swap_gap_s
-            since = Moment(since.monotonic - earlier_s, since.wall_ms - int(earlier_s * 1000))
-        elif not isinstance(written, Written):
+        if isinstance(written, Failed) and written.too_soon:
+            yield from self._overhear_clock()
+        elif isinstance(written, Written):
+            found = yield Get(self.root + CLOCK)
+            if isinstance(found, Found):
+                self._set_clock(found.modified_ms, since)
+        else:
             self.complaint = written.error if isinstance(written, Failed) else None
-            return
+
+    def _overhear_clock(self) -> Flow[None]:
+        """Learn the time from others, where the store takes no second write of the object so soon.
+
+        A version that is not the one of the look before was written between the two. Why the store refuses to write,
+        and for how long it has, is not known: one look alone says nothing.
+        """
+        since = self.machine.moment()
         found = yield Get(self.root + CLOCK)
-        if not isinstance(found, Found):
-            return
+        if isinstance(found, Found):
+            seen, self.clock_seen = self.clock_seen, (found.version, since)
+            if seen is not None and seen[0] != found.version:
+                self._set_clock(found.modified_ms, seen[1])
+
+    def _set_clock(self, store_ms: int, since: Moment) -> None:
+        """The store's clock stood there between that moment and this one."""
         until = self.machine.moment()
         # A client that stood still meanwhile knows too little, and asks again.
         if not _apart(since, until) and until.monotonic - since.monotonic <= MEASURING_SECONDS_MAX:
-            self.measured = ClockReading(found.modified_ms, since, until)
+            self.measured = ClockReading(store_ms, since, until)
 
     def forget_old_blocks(self) -> None:
         """Called between commits: blocks are immutable, so keeping them is always safe, but not free."""
