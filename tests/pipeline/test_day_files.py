@@ -14,7 +14,7 @@ from osqueue.pipeline.archive import Hour
 from osqueue.pipeline.engines.base import Engine
 from osqueue.pipeline.stretch import Compacted, HourRange
 from osqueue.pipeline.tables import ATTEMPTS, JOBS
-from tests.pipeline.past import Archive, at, job, jobs, read, run
+from tests.pipeline.past import Archive, at, job, jobs, marks, read, run
 
 DAY = "queue=emails/date=2026-01-05"
 
@@ -281,3 +281,30 @@ def test_a_damaged_file_of_a_day_is_named_and_not_written_over(engine: Engine, a
     path.unlink()
     run(engine, archive)
     assert hours_of(archive) == [(1, 9)]
+
+
+@pytest.mark.parametrize("since", [8, None], ids=["met by the plan", "met by a task"])
+def test_a_damaged_file_stops_its_own_queue_and_no_other(
+    engine: Engine, archive: Archive, since: int | None
+) -> None:
+    for queue in ("bills", "emails", "mails"):
+        archive.write(9, "00-a", many(1, hour=9), queue=queue)
+    run(engine, archive)
+    for queue in ("bills", "emails", "mails"):
+        archive.write(10, "00-b", many(2, hour=10), queue=queue)
+    path = archive.tables / JOBS.name / DAY / "rows.parquet"
+    path.write_bytes(b"nothing")
+    with pytest.raises(
+        Damaged, match=r"emails.*rows\.parquet cannot be read.*done in part: emails; all others"
+    ):
+        run(engine, archive, since)
+    met_late = since is None  # a plan that was made has left its marks
+    assert {mark.parent.name for mark in marks(archive)} == ({"queue=emails"} if met_late else set())
+    path.unlink()
+    assert [(number, queue) for number, _, queue, _ in jobs(archive)] == [
+        *((1, "bills"), (1, "mails")),
+        *((2, "bills"), (2, "mails")),
+    ]
+    run(engine, archive, since)
+    assert len(jobs(archive)) == 6
+    assert marks(archive) == []

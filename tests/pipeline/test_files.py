@@ -92,8 +92,8 @@ def test_a_file_of_few_rows_has_neither_dictionaries_nor_statistics(number: int,
 def test_some_columns_of_the_files_that_are_there_are_read() -> None:
     store = MemoryStore()
     store.put(Put(KEY, file(rows(1, 2)) or b""))
-    (found,) = RetryingDriver(store, MACHINE).run(files.columns([f"{KEY}-gone", KEY], ["id"]))
-    assert found.to_pydict() == {"id": ["1", "2"]}
+    found = RetryingDriver(store, MACHINE).run(files.columns([f"{KEY}-gone", KEY], ["id"]))
+    assert {key: rows.to_pydict() for key, rows in found.items()} == {KEY: {"id": ["1", "2"]}}
 
 
 # ── Replacing it ─────────────────────────────────────────────────────────────

@@ -166,14 +166,14 @@ def _leaves(field: pa.Field, below: str = "") -> Iterator[str]:
         yield f"{below}{field.name}"
 
 
-def columns(keys_: Sequence[str], names: Sequence[str]) -> Flow[list[pa.Table]]:
-    """Some columns of some files, but of those that are gone. Raises Unavailable, or Damaged."""
-    found = []
+def columns(keys_: Sequence[str], names: Sequence[str]) -> Flow[dict[str, pa.Table]]:
+    """Some columns of some files by their keys, but of those that are gone. Raises Unavailable, or Damaged."""
+    found = {}
     for start in range(0, len(keys_), FILES_AT_ONCE):
         group = keys_[start : start + FILES_AT_ONCE]
         for key, body in zip(group, (yield from bodies(group)), strict=True):
             if body is not None:
-                found.append(decoded(key, body, names))
+                found[key] = decoded(key, body, names)
     return found
 
 
@@ -285,9 +285,8 @@ def hours(
             found |= {begin + int(file[2]) * HOUR_MS} & {*asked}
         elif any(at not in known for at in asked):
             shared[key] = begin
-    for key, begin in shared.items():
-        for told in (yield from columns([key], ("hour",))):
-            found |= {begin + hour * HOUR_MS for hour in told["hour"].unique().to_pylist()}
+    for key, told in (yield from columns([*shared], ("hour",))).items():
+        found |= {shared[key] + hour * HOUR_MS for hour in told["hour"].unique().to_pylist()}
     return {at for at in found if archive.inside(at, since_ms, until_ms)}
 
 

@@ -54,6 +54,7 @@ class Planner:
         self._store = store
         self._tables = tables
         self._left = left
+        self._lasts: dict[tuple[str, int], int | None] = {}
 
     def queues(self) -> list[str]:
         """All that there are, in the archive or in the tables."""
@@ -89,8 +90,12 @@ class Planner:
 
     def _last(self, queue: str, since: int) -> int | None:
         """When the last hour begins that the tables have of a queue. Mostly a look at the latest days tells."""
-        lately = self._tables.run(files.last_hour(JOBS.name, queue, since - DAY_MS))
-        return lately if lately is not None else self._tables.run(files.last_hour(JOBS.name, queue))
+        if (queue, since) not in self._lasts:
+            last = self._tables.run(files.last_hour(JOBS.name, queue, since - DAY_MS))
+            if last is None:
+                last = self._tables.run(files.last_hour(JOBS.name, queue))
+            self._lasts[queue, since] = last
+        return self._lasts[queue, since]
 
     def skipped(self, each: QueueRange) -> set[Mark]:
         """The mark of the hours between the end of the tables and a range, if the archive has some."""

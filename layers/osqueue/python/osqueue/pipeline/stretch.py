@@ -149,6 +149,9 @@ class _Task:
         self._keys: dict[int, set[str]] = {}  # of the records of some hours, by when the hour begins
         self._archived: dict[int, dict[int, tuple[str, ...]]] = {}  # by day: the parts of its hours
         self._in_table: dict[int, set[int]] = {}  # by day: other hours of it that the table has
+        self._shared: tuple[int, dict[int, set[str]]] | None = (
+            None  # a day, and its hours' keys in the file they share
+        )
         self._emptied: set[int] = set()  # when hours begin that are in the table no more
 
     def day(self, hours: Sequence[Hour]) -> Compacted:
@@ -254,12 +257,18 @@ class _Task:
             self._in_table[day_ms] = self._tables.run(files.hours(JOBS.name, queue, *window, archived))
         if at_ms not in self._in_table[day_ms]:
             return set()
-        partition = archive.partition_of(self._hour_range.queue, at_ms)
-        places = [files.key_of(JOBS.name, partition, own) for own in (None, _of_day(at_ms))]
-        found: set[str] = set()
-        for rows in self._tables.run(files.columns(places, ("job_id", "run", "hour"))):
-            held = rows.to_pydict().values()
-            found |= {f"{job}{run}" for job, run, hour in zip(*held, strict=True) if hour == _of_day(at_ms)}
+        if self._shared is None or self._shared[0] != day_ms:
+            self._shared = day_ms, self._in_file(day_ms)
+        hour = _of_day(at_ms)
+        return self._shared[1].get(hour, set()) | self._in_file(day_ms, hour).get(hour, set())
+
+    def _in_file(self, day_ms: int, own: int | None = None) -> dict[int, set[str]]:
+        """The keys of the records in a file of the table, by hour."""
+        place = files.key_of(JOBS.name, archive.partition_of(self._hour_range.queue, day_ms), own)
+        found: dict[int, set[str]] = {}
+        for rows in self._tables.run(files.columns([place], ("job_id", "run", "hour"))).values():
+            for job, run, hour in zip(*rows.to_pydict().values(), strict=True):
+                found.setdefault(hour, set()).add(f"{job}{run}")
         return found
 
     def _listed(self, day_ms: int) -> dict[int, tuple[str, ...]]:

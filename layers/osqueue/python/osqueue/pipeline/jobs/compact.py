@@ -10,13 +10,13 @@ that came late may repeat what later hours have: to mend an hour, leave out ``--
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 
 from ...commit.driver import BlockingDriver
-from ...errors import NotFound, OsqueueError, Rejected
+from ...errors import Damaged, NotFound, OsqueueError, Rejected
 from ...model.validation import queue_name
 from ...objects.archive import ROOT
 from ...objects.inventory import keys
@@ -54,7 +54,10 @@ def hours_before(at: datetime, look_back: int = LOOK_BACK_HOURS) -> tuple[dateti
 
 
 def run(engine: Engine, config: Compaction, progress: Progress = silent) -> Compacted:
-    """Make both tables say of a range of hours what the archive does."""
+    """Make both tables say of a range of hours what the archive does.
+
+    A file of the tables that cannot be read stops its own queue. Raises Damaged once all others are done.
+    """
     engine.place(config.tables, "tables")  # the engine is to read them
     address, root = store_at(config.store, "store"), store_at(config.tables, "tables")
     queues = tuple(map(queue_name, config.queues))
@@ -68,16 +71,24 @@ def run(engine: Engine, config: Compaction, progress: Progress = silent) -> Comp
         still = stretch.unreadable(store, sorted(each.part for each in retried))
         mended = {each.hour for each in retried if each.part not in still}
         planner = Planner(store, tables, [*left, *mended])
-        todo = [planner.range(each, since, until, config.catch_up) for each in queues or planner.queues()]
+        todo, gaps, damaged = list[QueueRange](), set[Mark](), dict[str, Damaged]()
+        for queue in queues or planner.queues():
+            try:
+                found = planner.range(queue, since, until, config.catch_up)
+                gaps |= planner.skipped(found)
+            except Damaged as error:
+                damaged[queue] = error
+            else:
+                todo.append(found)
         archived = bool(store.run(keys(ROOT, most=1)))
         if any(each.hours for each in todo) and not archived:
             raise NotFound(
                 f"store: there is no archive in {address}, and the tables have hours of this range. They stay as "
                 "they are; check the address."
             )
-        for each in todo:
-            tables.run(unfinished.move(set(), planner.skipped(each)))
-        done = _run(engine, tables, address, root, todo, unread, progress)
+        tables.run(unfinished.move(set(), gaps))
+        done = _run(engine, tables, address, root, todo, unread, progress, damaged)
+        todo = [each for each in todo if each.queue not in damaged]
         covered: set[Mark | Unread] = {mark for mark in left if any(each.covers(mark) for each in todo)}
         told = {each.key(address) for each in done.aside}
         for mine in unread - unfinished.unread(told):
@@ -86,6 +97,11 @@ def run(engine: Engine, config: Compaction, progress: Progress = silent) -> Comp
                 covered.add(mine)
                 still.pop(mine.part, None)
         tables.run(unfinished.move(covered, set()))
+    if damaged:
+        named = ", ".join(damaged)
+        raise Damaged(
+            f"{next(iter(damaged.values())).message} Queues that are done in part: {named}; all others are."
+        )
     others = (SkippedPart.of(address, part, why) for part, why in still.items() if part not in told)
     return done + Compacted(aside=tuple(others))
 
@@ -102,33 +118,41 @@ def _run(
     todo: Sequence[QueueRange],
     unread: Set[Unread],
     progress: Progress,
+    damaged: dict[str, Damaged],
 ) -> Compacted:
+    """Do what there is to do; queues with a file that cannot be read are added to ``damaged``, and their marks stay."""
     # Queue by queue: a task has many hours that follow one another, however thin they are.
     rest = [hour for each in todo for hour in each.hours]
     total, done, parts = Compacted(), 0, sum(len(each.parts) for each in rest)
     emptying = {mark for each in todo for mark in each.emptying()}
-    marks: set[Mark] = set()
+    marks, behind = set[Mark](), set[Mark]()
     while rest:
-        now = plan.ahead(rest) | emptying
+        now = plan.ahead(rest) | emptying | behind
         tables.run(unfinished.move(marks, now))
         marks = now
         cores = engine.cores
         batch, rest = plan.batch(rest, BATCH_PARTS * cores)
-        total = sum(in_tasks(engine, plan.stretches(store, root, batch, cores)), start=total)
+        stretches = list(plan.stretches(store, root, batch, cores))
+        for mine, answer in zip(stretches, in_tasks(engine, stretches), strict=True):
+            if isinstance(answer, Damaged):
+                damaged[mine.queue] = answer
+                behind |= plan.ahead(mine.hours)
+            else:
+                total += answer
         aside = unfinished.oldest(unread | unfinished.unread(each.key(store) for each in total.aside))
         tables.run(unfinished.move(unread, aside))  # before the marks of these hours move on
         unread = aside
         done += sum(len(each.parts) for each in batch)
         progress(done, parts)
-    tables.run(unfinished.move(marks, set()))
+    tables.run(unfinished.move(marks, behind | {each for each in emptying if each.queue in damaged}))
     return total
 
 
-def in_tasks(engine: Engine, stretches: Iterable[HourRange]) -> list[Compacted]:
-    """Each stretch in a task of its own. Raises what went wrong in one."""
-    done = []
-    for answer in engine.spread(_answer, list(stretches)):
-        if isinstance(answer, OsqueueError):
+def in_tasks(engine: Engine, stretches: Sequence[HourRange]) -> list[Compacted | Damaged]:
+    """Each stretch in a task of its own; Damaged is that of a file it could not read. Raises what else went wrong."""
+    done: list[Compacted | Damaged] = []
+    for answer in engine.spread(_answer, stretches):
+        if isinstance(answer, OsqueueError) and not isinstance(answer, Damaged):
             raise answer
         done.append(answer)
     return done
