@@ -15,7 +15,8 @@ UV_VERSION := 0.13.8
 SECONDS ?= 60
 SEED ?=
 ENV ?= dev
-JOBS ?= 2
+# Many tests wait: one process more than a small machine has cores.
+JOBS ?= 3
 ARGS ?=
 TESTS := tests/unit
 

@@ -389,7 +389,7 @@ CONTROLS: tuple[Control, ...] = (
         "identity of a batch",
         identity_of_each_run,
         (
-            in_runs("loads", "joined shard . a second time"),
+            in_runs("loads", "joined shard . a second time", seed=2),
             in_interleavings("two runs of a batch", "joined shard 0 a second time"),
         ),
     ),

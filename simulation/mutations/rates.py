@@ -123,5 +123,7 @@ CONTROLS: tuple[Control, ...] = (
         not_of_the_group,
         (in_runs("units of groups", "jobs of group .* started in"),),
     ),
-    Control("a claim counts the units of what it starts", as_many_as_units, (in_runs("units", WORDS),)),
+    Control(
+        "a claim counts the units of what it starts", as_many_as_units, (in_runs("units", WORDS, seed=5),)
+    ),
 )

@@ -76,7 +76,7 @@ CONTROLS: tuple[Control, ...] = (
     Control(
         "no worker makes a pause shorter",
         latest_word,
-        (in_runs("throttles", "the pause of .* (shorter|was given an end)"),),
+        (in_runs("throttles", "the pause of .* (shorter|was given an end)", seed=8),),
     ),
     Control("the queue has its limit", kinds_alone, (in_runs("limits", "^[0-9]+ jobs run, "),)),
 )

@@ -186,7 +186,9 @@ CONTROLS: tuple[Control, ...] = (
     Control("what ends is taken off the count", uncounted, (in_runs("schedules", "of theirs live"),)),
     Control("a redriven job counts again", dead_count, (in_runs("schedules", "of theirs live"),)),
     Control(
-        "a dead letter has been taken off before", counted_twice, (in_runs("schedules", "of theirs live"),)
+        "a dead letter has been taken off before",
+        counted_twice,
+        (in_runs("schedules", "of theirs live", seed=5),),
     ),
     Control("a removed schedule counts its jobs", forgotten, (in_runs("schedules", "of theirs live"),)),
     Control(
@@ -203,5 +205,9 @@ CONTROLS: tuple[Control, ...] = (
         "a restore counts again", as_before, (in_runs("schedules mended", "of theirs live|back in time"),)
     ),
     Control("a purge leaves what is shared", wiped, (in_runs("schedules mended", "invariant 8", seeds=16),)),
-    Control("the collector spares what schedules need", without_rows, (in_runs("schedules", "invariant 8"),)),
+    Control(
+        "the collector spares what schedules need",
+        without_rows,
+        (in_runs("schedules", "invariant 8", seed=2),),
+    ),
 )

@@ -38,8 +38,10 @@ REMOTE = (
     "lambda",
 )  # an API in front of a store in memory: awaited over HTTP, blocking by direct invocation
 CLOUDS = ("gs", "az")
-# What a queue asks of a server is the same from a coroutine, and a minute of all tests: each has one kind of queue.
-ALONE = {"s3": "Queue", "valkey": "AsyncQueue"}
+# What a queue asks of a server is the same from a coroutine, and minutes of all tests: each has one kind of queue, but
+# for the main calls.
+ALONE = {"s3": "Queue", "valkey": "AsyncQueue", "serve": "AsyncQueue", "lambda": "Queue"}
+BOTH = "test_queue.py"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -48,7 +50,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         of = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
         kind = of.get("opened")
-        (chosen if kind in (None, ALONE.get(of.get("address", ""), kind)) else others).append(item)
+        ours = item.path.name == BOTH or kind in (None, ALONE.get(of.get("address", ""), kind))
+        (chosen if ours else others).append(item)
     items[:] = chosen
     config.hook.pytest_deselected(items=others)
 

@@ -32,7 +32,9 @@ def test_all_of_a_kind_are_cancelled_and_no_others(q: Any) -> None:
 
 
 def test_deep_in_segments_nothing_is_given_out_and_all_of_it_says_so(q: Any) -> None:
-    old = [each.job_id for each in q.enqueue_many([{"payload": n, "id": f"n-{n}"} for n in range(2_500)])]
+    named = {0: "n-0", 1_700: "n-1700", 2_499: "n-2499"}
+    items = [{"payload": n, "id": named[n]} if n in named else {"payload": n} for n in range(2_500)]
+    old = [each.job_id for each in q.enqueue_many(items)]
     late = [each.job_id for each in q.enqueue_many([{"payload": n, "delay": 600} for n in range(1_500)])]
     done = q.cancel_many()
     assert done.cancelled + done.waiting == 4_000

@@ -95,7 +95,8 @@ def test_what_is_no_limit_of_a_group_is_refused(
     assert caught.value.field == field
 
 
-def test_as_many_groups_have_some_as_may(q: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_many_groups_have_some_as_may(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    q = opened(timeout=2)  # an API is asked again for so long
     monkeypatch.setattr(limits, "GROUP_SETTINGS_MAX", 1)
     q.configure_group("a", running=2)
     with pytest.raises(Throttled, match="settings of their own"):

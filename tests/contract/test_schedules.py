@@ -147,7 +147,7 @@ def test_a_bad_name_is_refused(opened: Callable[..., Any]) -> None:
 
 
 def test_more_schedules_than_there_is_room_for_are_refused(opened: Callable[..., Any]) -> None:
-    q = opened()
+    q = opened(timeout=2)  # an API is asked again for so long
     words = {f"header-{at}": "x" * 250 for at in range(7)}
     for at in range(8):
         q.schedule(f"schedule-{at}", every=3600, headers=words)
