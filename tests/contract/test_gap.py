@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
-from osqueue import AsyncQueue, Queue
-from osqueue.stores.base import Failed, Put, PutIfAbsent, PutIfMatch, Written
+from osqueue import AsyncQueue, Queue, Unavailable
+from osqueue.bulk.writer import BulkWriter
+from osqueue.commit.writer import ShardWriter
+from osqueue.stores.base import Failed, Put, PutIfAbsent, PutIfMatch, StoreReply, StoreRequest, Written
 from osqueue.stores.gcs import SWAP_GAP_S, GcsStore
+from osqueue.stores.memory import MemoryStore
+from osqueue.stores.wrapped import WrappedStore
 from tests.support import gcs_server
 
 WRITES_A_SECOND = 2.0
@@ -27,6 +32,25 @@ def opened(gcs: gcs_server.GcsServer, bucket: str) -> GcsStore:
     store = GcsStore(bucket, "jobs", gcs.endpoint)
     store.swap_gap_s = 1 / WRITES_A_SECOND
     return store
+
+
+class Busy(WrappedStore):
+    """It takes no head any more. Each request takes 30 ms."""
+
+    def __init__(self, inner: Any, machine: Any) -> None:
+        super().__init__(inner)
+        self.machine = machine
+        self.asked = 0
+
+    def perform(self, request: StoreRequest) -> StoreReply:
+        self.asked += 1
+        self.machine.sleep(0.03)
+        if isinstance(request, PutIfMatch):
+            return Failed(Unavailable("429"), too_soon=True)
+        return self.inner.perform(request)
+
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
+        return self.perform(request)
 
 
 def heads_written(asked: list[str]) -> int:
@@ -78,6 +102,21 @@ def test_callers_of_one_queue_object_share_what_the_store_takes(
         list(pool.map(q.enqueue, range(CALLERS)))
     assert heads_written(gcs.asked[before:]) == 1
     assert len(q.claim(99)) == 1 + CALLERS
+
+
+def test_a_bulk_knows_of_the_gap(place: GcsStore) -> None:
+    flows = BulkWriter(place, "mail")._flows
+    assert flows._writer(ShardWriter, 0).swap_gap_s == place.swap_gap_s
+
+
+def test_where_no_gap_is_known_writes_that_are_too_soon_are_tried_less_and_less_often(machine: Any) -> None:
+    """A server that is busy says the same as one that wants a gap."""
+    store = MemoryStore(machine)
+    Queue(store, "mail", machine=machine).enqueue(1)
+    busy = Busy(store, machine)
+    with pytest.raises(Unavailable):
+        Queue(busy, "mail", machine=machine, timeout=20).enqueue(2)
+    assert 10 < busy.asked < 150
 
 
 def test_tasks_share_it_as_well(gcs: gcs_server.GcsServer, place: GcsStore) -> None:

@@ -283,9 +283,23 @@ def test_a_damaged_file_of_a_day_is_named_and_not_written_over(engine: Engine, a
     assert hours_of(archive) == [(1, 9)]
 
 
+def cut(body: bytes) -> bytes:
+    return b"nothing"
+
+
+def without_pages(body: bytes) -> bytes:
+    return body[:4] + bytes(len(body) // 2) + body[4 + len(body) // 2 :]
+
+
+def without_an_end(body: bytes) -> bytes:
+    begin = len(body) - 8 - int.from_bytes(body[-8:-4], "little")
+    return body[:begin] + b"\xff" * 64 + body[begin + 64 :]
+
+
+@pytest.mark.parametrize("damage", [cut, without_pages, without_an_end])
 @pytest.mark.parametrize("since", [8, None], ids=["met by the plan", "met by a task"])
 def test_a_damaged_file_stops_its_own_queue_and_no_other(
-    engine: Engine, archive: Archive, since: int | None
+    engine: Engine, archive: Archive, since: int | None, damage: Callable[[bytes], bytes]
 ) -> None:
     for queue in ("bills", "emails", "mails"):
         archive.write(9, "00-a", many(1, hour=9), queue=queue)
@@ -293,7 +307,7 @@ def test_a_damaged_file_stops_its_own_queue_and_no_other(
     for queue in ("bills", "emails", "mails"):
         archive.write(10, "00-b", many(2, hour=10), queue=queue)
     path = archive.tables / JOBS.name / DAY / "rows.parquet"
-    path.write_bytes(b"nothing")
+    path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(
         Damaged, match=r"emails.*rows\.parquet cannot be read.*done in part: emails; all others"
     ):
@@ -308,3 +322,18 @@ def test_a_damaged_file_stops_its_own_queue_and_no_other(
     run(engine, archive, since)
     assert len(jobs(archive)) == 6
     assert marks(archive) == []
+
+
+def test_each_damaged_file_is_named_and_its_whole_day_marked(engine: Engine, archive: Archive) -> None:
+    queues = ("bills", "emails")
+    for queue in queues:
+        archive.write(9, "00-a", many(1, hour=9), queue=queue)
+    run(engine, archive)
+    damaged = [archive.tables / JOBS.name / f"queue={each}/date=2026-01-05/rows.parquet" for each in queues]
+    for path in damaged:
+        path.write_bytes(b"nothing")
+    with pytest.raises(
+        Damaged, match=r"queue=bills.*cannot be read.*queue=emails.*cannot be read.*bills, emails;"
+    ):
+        run(engine, archive)
+    assert sorted(mark.name for mark in marks(archive)) == [f"{at(0)}-{at(10)}"] * 2

@@ -134,16 +134,20 @@ class BulkFlows:
         machine: Machine,
         store_clock: Callable[[], int | None] = lambda: None,
         room: Callable[[str], int] = room_below,
+        swap_gap_s: float = 0.0,
     ) -> None:
         self.queue = queue
         self.machine = machine
         self.batches = BulkReceipts(queue, machine, self._writer)
         self._store_clock = store_clock
         self._room = room
+        self._swap_gap_s = swap_gap_s
 
     def _writer(self, kind: type[ShardWriter], shard: int) -> ShardWriter:
         root = root_of(self.queue, shard)
-        made = kind(root, self.queue, self.machine, self._store_clock, self._room)
+        made = kind(
+            root, self.queue, self.machine, self._store_clock, self._room, swap_gap_s=self._swap_gap_s
+        )
         made.observed = False
         return made
 
@@ -290,7 +294,7 @@ def without_deadlines(settings: QueueSettings) -> QueueSettings:
 class BulkWriter:
     """Bulks into one queue. Every method blocks; an object belongs to one thread.
 
-    >>> from osqueue.core.ops import JobSpec
+    >>> from osqueue.core.job_ops import JobSpec
     >>> from osqueue.stores.memory import MemoryStore
     >>> bulks = BulkWriter(MemoryStore(), "emails")
     >>> plan = bulks.plan()
@@ -302,7 +306,8 @@ class BulkWriter:
 
     def __init__(self, store: Store, queue: str, machine: Machine = MACHINE) -> None:
         counted = store if isinstance(store, CountingStore) else CountingStore(store)
-        self._flows = BulkFlows(queue_name(queue), machine, counted.clock_ms, counted.room_below)
+        told = counted.clock_ms, counted.room_below, counted.swap_gap_s
+        self._flows = BulkFlows(queue_name(queue), machine, *told)
         self._driver = BlockingDriver(counted, machine)
 
     def plan(self) -> BulkPlan:

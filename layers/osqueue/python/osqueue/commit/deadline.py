@@ -108,7 +108,8 @@ class Deadline:
         """Remember why a request brought no definite success."""
         if isinstance(reply, Failed):
             self.failure = reply.error
-            self.troubled = self.troubled or not reply.too_soon
+            awaited = reply.too_soon and self.writer.swap_gap_s > 0  # what follows waits for the gap
+            self.troubled = self.troubled or not awaited
 
     def back_off(self, tries: int) -> Flow[None]:
         """Pause after so many tries in a row that failed, for half of what is left at most."""

@@ -260,7 +260,7 @@ class ShardWriter:
         if not left:
             return 0.0
         left -= ANNOUNCING_COMMITS * self.commit_seconds
-        return max(0.0, min(left, deadline - self.machine.monotonic()))
+        return max(0.0, left) if left < deadline - self.machine.monotonic() else 0.0
 
     # ── Time ─────────────────────────────────────────────────────────────────
     def now_ms(self, state: State) -> int:

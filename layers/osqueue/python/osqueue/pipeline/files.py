@@ -181,9 +181,17 @@ def decoded(key: str, body: bytes, names: Sequence[str] | None = None) -> pa.Tab
     """A file's rows, or some columns of them. Raises Damaged where it is no file of a table."""
     try:
         file = pq.ParquetFile(pa.BufferReader(body), pre_buffer=False)  # a third of the time of pq.read_table
-        return file.read(columns=None if names is None else list(names), use_threads=False)
-    except pa.ArrowException as error:
-        raise Damaged(f"{key} cannot be read: {error}. Delete it, and compact its day again.") from error
+        rows = file.read(columns=None if names is None else list(names), use_threads=False)
+    except (
+        pa.ArrowException,
+        OSError,
+        UnicodeDecodeError,
+    ) as error:  # OSError: a page, or the end; nothing is read
+        why = " ".join(str(error).split()).rstrip(" .")
+        raise Damaged(f"{key} cannot be read: {why}. Delete it, and compact its day again.") from error
+    if missing := {*(names or ())} - {*rows.column_names}:
+        raise Damaged(f"{key} has no column {min(missing)}. Delete it, and compact its day again.")
+    return rows
 
 
 # ── Replacing them ───────────────────────────────────────────────────────────

@@ -160,6 +160,8 @@ class _Task:
             try:
                 return self._day(hours)
             except files.Unsettled:
+                self._shared = None
+                self._in_table.clear()
                 self._tables.machine.sleep(pause)
         return self._day(hours)
 
@@ -257,10 +259,11 @@ class _Task:
             self._in_table[day_ms] = self._tables.run(files.hours(JOBS.name, queue, *window, archived))
         if at_ms not in self._in_table[day_ms]:
             return set()
+        hour = _of_day(at_ms)
+        own = self._in_file(day_ms, hour).get(hour, set())
         if self._shared is None or self._shared[0] != day_ms:
             self._shared = day_ms, self._in_file(day_ms)
-        hour = _of_day(at_ms)
-        return self._shared[1].get(hour, set()) | self._in_file(day_ms, hour).get(hour, set())
+        return own | self._shared[1].get(hour, set())
 
     def _in_file(self, day_ms: int, own: int | None = None) -> dict[int, set[str]]:
         """The keys of the records in a file of the table, by hour."""

@@ -21,7 +21,7 @@ from ...model.validation import queue_name
 from ...objects.archive import ROOT
 from ...objects.inventory import keys
 from .. import files, plan, stretch, unfinished
-from ..archive import HOUR_MS
+from ..archive import DAY_MS, HOUR_MS
 from ..engines.base import Engine
 from ..places import store_at
 from ..plan import Planner, QueueRange
@@ -71,13 +71,13 @@ def run(engine: Engine, config: Compaction, progress: Progress = silent) -> Comp
         still = stretch.unreadable(store, sorted(each.part for each in retried))
         mended = {each.hour for each in retried if each.part not in still}
         planner = Planner(store, tables, [*left, *mended])
-        todo, gaps, damaged = list[QueueRange](), set[Mark](), dict[str, Damaged]()
+        todo, gaps, damaged = list[QueueRange](), set[Mark](), dict[str, set[str]]()
         for queue in queues or planner.queues():
             try:
                 found = planner.range(queue, since, until, config.catch_up)
                 gaps |= planner.skipped(found)
             except Damaged as error:
-                damaged[queue] = error
+                damaged[queue] = {error.message}
             else:
                 todo.append(found)
         archived = bool(store.run(keys(ROOT, most=1)))
@@ -98,10 +98,8 @@ def run(engine: Engine, config: Compaction, progress: Progress = silent) -> Comp
                 still.pop(mine.part, None)
         tables.run(unfinished.move(covered, set()))
     if damaged:
-        named = ", ".join(damaged)
-        raise Damaged(
-            f"{next(iter(damaged.values())).message} Queues that are done in part: {named}; all others are."
-        )
+        files_ = " ".join(message for each in damaged.values() for message in sorted(each))
+        raise Damaged(f"{files_} Queues that are done in part: {', '.join(damaged)}; all others are.")
     others = (SkippedPart.of(address, part, why) for part, why in still.items() if part not in told)
     return done + Compacted(aside=tuple(others))
 
@@ -118,7 +116,7 @@ def _run(
     todo: Sequence[QueueRange],
     unread: Set[Unread],
     progress: Progress,
-    damaged: dict[str, Damaged],
+    damaged: dict[str, set[str]],
 ) -> Compacted:
     """Do what there is to do; queues with a file that cannot be read are added to ``damaged``, and their marks stay."""
     # Queue by queue: a task has many hours that follow one another, however thin they are.
@@ -135,8 +133,11 @@ def _run(
         stretches = list(plan.stretches(store, root, batch, cores))
         for mine, answer in zip(stretches, in_tasks(engine, stretches), strict=True):
             if isinstance(answer, Damaged):
-                damaged[mine.queue] = answer
-                behind |= plan.ahead(mine.hours)
+                damaged.setdefault(mine.queue, set()).add(answer.message)
+                begin_ms = (
+                    mine.hours[0].at_ms // DAY_MS * DAY_MS
+                )  # other hours of its day are gone with the file
+                behind.add(Mark(mine.queue, begin_ms, mine.hours[-1].at_ms + HOUR_MS))
             else:
                 total += answer
         aside = unfinished.oldest(unread | unfinished.unread(each.key(store) for each in total.aside))
