@@ -94,6 +94,8 @@ def test_some_columns_of_the_files_that_are_there_are_read() -> None:
     store.put(Put(KEY, file(rows(1, 2)) or b""))
     found = RetryingDriver(store, MACHINE).run(files.columns([f"{KEY}-gone", KEY], ["id"]))
     assert {key: rows.to_pydict() for key, rows in found.items()} == {KEY: {"id": ["1", "2"]}}
+    with pytest.raises(Damaged, match=r"rows\.parquet has no column hour\. Delete it"):
+        RetryingDriver(store, MACHINE).run(files.columns([KEY], ["id", "hour"]))
 
 
 # ── Replacing it ─────────────────────────────────────────────────────────────

@@ -167,13 +167,17 @@ def _leaves(field: pa.Field, below: str = "") -> Iterator[str]:
 
 
 def columns(keys_: Sequence[str], names: Sequence[str]) -> Flow[dict[str, pa.Table]]:
-    """Some columns of some files by their keys, but of those that are gone. Raises Unavailable, or Damaged."""
+    """Columns that every file has, of those files that are there, by their keys. Raises Unavailable, or Damaged."""
     found = {}
     for start in range(0, len(keys_), FILES_AT_ONCE):
         group = keys_[start : start + FILES_AT_ONCE]
         for key, body in zip(group, (yield from bodies(group)), strict=True):
             if body is not None:
-                found[key] = decoded(key, body, names)
+                rows = found[key] = decoded(key, body, names)
+                if missing := {*names} - {*rows.column_names}:
+                    raise Damaged(
+                        f"{key} has no column {min(missing)}. Delete it, and compact its day again."
+                    )
     return found
 
 
@@ -181,7 +185,7 @@ def decoded(key: str, body: bytes, names: Sequence[str] | None = None) -> pa.Tab
     """A file's rows, or some columns of them. Raises Damaged where it is no file of a table."""
     try:
         file = pq.ParquetFile(pa.BufferReader(body), pre_buffer=False)  # a third of the time of pq.read_table
-        rows = file.read(columns=None if names is None else list(names), use_threads=False)
+        return file.read(columns=None if names is None else list(names), use_threads=False)
     except (
         pa.ArrowException,
         OSError,
@@ -189,9 +193,6 @@ def decoded(key: str, body: bytes, names: Sequence[str] | None = None) -> pa.Tab
     ) as error:  # OSError: a page, or the end; nothing is read
         why = " ".join(str(error).split()).rstrip(" .")
         raise Damaged(f"{key} cannot be read: {why}. Delete it, and compact its day again.") from error
-    if missing := {*(names or ())} - {*rows.column_names}:
-        raise Damaged(f"{key} has no column {min(missing)}. Delete it, and compact its day again.")
-    return rows
 
 
 # ── Replacing them ───────────────────────────────────────────────────────────
