@@ -337,3 +337,10 @@ def test_each_damaged_file_is_named_and_its_whole_day_marked(engine: Engine, arc
     ):
         run(engine, archive)
     assert sorted(mark.name for mark in marks(archive)) == [f"{at(0)}-{at(10)}"] * 2
+    archive.write(10, "00-a", many(2, hour=10))
+    for _ in range(2):
+        with pytest.raises(Damaged, match="bills, emails;"):
+            run(engine, archive)
+        left = {mark.parent.name: mark.name for mark in marks(archive)}
+        assert left == {"queue=bills": f"{at(0)}-{at(10)}", "queue=emails": f"{at(0)}-{at(11)}"}
+        assert len(marks(archive)) == 2

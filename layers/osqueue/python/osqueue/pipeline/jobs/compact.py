@@ -53,6 +53,14 @@ def hours_before(at: datetime, look_back: int = LOOK_BACK_HOURS) -> tuple[dateti
     return until - timedelta(hours=look_back), until
 
 
+class _Outcome(Struct):
+    """What became of all stretches."""
+
+    done: Compacted = Compacted()
+    damaged: dict[str, set[str]] = {}  # what is said of files that cannot be read, by queue
+    undone: set[Mark] = set()  # marks of what they left
+
+
 def run(engine: Engine, config: Compaction, progress: Progress = silent) -> Compacted:
     """Make both tables say of a range of hours what the archive does.
 
@@ -87,10 +95,12 @@ def run(engine: Engine, config: Compaction, progress: Progress = silent) -> Comp
                 "they are; check the address."
             )
         tables.run(unfinished.move(set(), gaps))
-        done = _run(engine, tables, address, root, todo, unread, progress, damaged)
-        todo = [each for each in todo if each.queue not in damaged]
+        outcome = _run(engine, tables, address, root, todo, unread, progress)
+        damaged |= outcome.damaged
         covered: set[Mark | Unread] = {mark for mark in left if any(each.covers(mark) for each in todo)}
-        told = {each.key(address) for each in done.aside}
+        covered -= outcome.undone
+        todo = [each for each in todo if each.queue not in damaged]
+        told = {each.key(address) for each in outcome.done.aside}
         for mine in unread - unfinished.unread(told):
             deleted = archived and still.get(mine.part) == stretch.DELETED
             if deleted or any(each.covers(mine.hour) for each in todo):
@@ -98,10 +108,10 @@ def run(engine: Engine, config: Compaction, progress: Progress = silent) -> Comp
                 still.pop(mine.part, None)
         tables.run(unfinished.move(covered, set()))
     if damaged:
-        files_ = " ".join(message for each in damaged.values() for message in sorted(each))
-        raise Damaged(f"{files_} Queues that are done in part: {', '.join(damaged)}; all others are.")
+        said = " ".join(message for queue in sorted(damaged) for message in sorted(damaged[queue]))
+        raise Damaged(f"{said} Queues that are done in part: {', '.join(sorted(damaged))}; all others are.")
     others = (SkippedPart.of(address, part, why) for part, why in still.items() if part not in told)
-    return done + Compacted(aside=tuple(others))
+    return outcome.done + Compacted(aside=tuple(others))
 
 
 def _hour(at: datetime, field: str) -> int:
@@ -116,16 +126,14 @@ def _run(
     todo: Sequence[QueueRange],
     unread: Set[Unread],
     progress: Progress,
-    damaged: dict[str, set[str]],
-) -> Compacted:
-    """Do what there is to do; queues with a file that cannot be read are added to ``damaged``, and their marks stay."""
+) -> _Outcome:
     # Queue by queue: a task has many hours that follow one another, however thin they are.
     rest = [hour for each in todo for hour in each.hours]
-    total, done, parts = Compacted(), 0, sum(len(each.parts) for each in rest)
+    outcome, done, parts = _Outcome(), 0, sum(len(each.parts) for each in rest)
     emptying = {mark for each in todo for mark in each.emptying()}
-    marks, behind = set[Mark](), set[Mark]()
+    marks: set[Mark] = set()
     while rest:
-        now = plan.ahead(rest) | emptying | behind
+        now = plan.ahead(rest) | emptying | outcome.undone
         tables.run(unfinished.move(marks, now))
         marks = now
         cores = engine.cores
@@ -133,20 +141,19 @@ def _run(
         stretches = list(plan.stretches(store, root, batch, cores))
         for mine, answer in zip(stretches, in_tasks(engine, stretches), strict=True):
             if isinstance(answer, Damaged):
-                damaged.setdefault(mine.queue, set()).add(answer.message)
-                begin_ms = (
-                    mine.hours[0].at_ms // DAY_MS * DAY_MS
-                )  # other hours of its day are gone with the file
-                behind.add(Mark(mine.queue, begin_ms, mine.hours[-1].at_ms + HOUR_MS))
+                outcome.damaged.setdefault(mine.queue, set()).add(answer.message)
+                midnight_ms = mine.hours[0].at_ms // DAY_MS * DAY_MS  # all hours of its day are in the file
+                outcome.undone.add(Mark(mine.queue, midnight_ms, mine.hours[-1].at_ms + HOUR_MS))
             else:
-                total += answer
-        aside = unfinished.oldest(unread | unfinished.unread(each.key(store) for each in total.aside))
+                outcome.done += answer
+        aside = unfinished.oldest(unread | unfinished.unread(each.key(store) for each in outcome.done.aside))
         tables.run(unfinished.move(unread, aside))  # before the marks of these hours move on
         unread = aside
         done += sum(len(each.parts) for each in batch)
         progress(done, parts)
-    tables.run(unfinished.move(marks, behind | {each for each in emptying if each.queue in damaged}))
-    return total
+    outcome.undone |= {each for each in emptying if each.queue in outcome.damaged}
+    tables.run(unfinished.move(marks, outcome.undone))
+    return outcome
 
 
 def in_tasks(engine: Engine, stretches: Sequence[HourRange]) -> list[Compacted | Damaged]:
