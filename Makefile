@@ -18,6 +18,8 @@ ENV ?= dev
 # Many tests wait: one process more than a small machine has cores.
 JOBS ?= 3
 ARGS ?=
+# Tests start hundreds of processes: without byte code each of them would compile the library anew.
+unexport PYTHONDONTWRITEBYTECODE
 TESTS := tests/unit
 
 # The first Python that is new enough. `make PYTHON=/path/to/python …` overrides the choice.
