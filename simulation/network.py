@@ -49,7 +49,6 @@ class Network:
         self.truth = truth
         self.latency = latency
         self.requests: Counter[str] = Counter()
-        self.too_soon: Counter[str] = Counter()  # of them, those that a gap refused
         self.turns = TurnDesks(world)
         self._written: dict[str, float] = {}  # when each object was, where the store wants a gap between
         self._busy: set[str] = set()
@@ -130,7 +129,7 @@ class Network:
         if isinstance(request, PutIfMatch) and not self._can_win(request):
             return Refused()
         if self.world.now - self._written.get(request.key, float("-inf")) < gap:
-            self.too_soon[type(request).__name__] += 1
+            self.world.injected["too soon"] += 1
             return _TOO_SOON
         reply = self.truth.perform(request)
         if isinstance(reply, Written):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from osqueue import AsyncQueue, Queue, Unavailable
+from osqueue import AsyncQueue, OsqueueError, Queue, Unavailable
 from osqueue.bulk.writer import BulkWriter
 from osqueue.commit.writer import ShardWriter
 from osqueue.stores.base import Failed, Put, PutIfAbsent, PutIfMatch, StoreReply, StoreRequest, Written
@@ -117,6 +117,22 @@ def test_where_no_gap_is_known_writes_that_are_too_soon_are_tried_less_and_less_
     with pytest.raises(Unavailable):
         Queue(busy, "mail", machine=machine, timeout=20).enqueue(2)
     assert 10 < busy.asked < 150
+
+
+def test_a_call_with_less_time_than_the_gap_sends_nothing(machine: Any) -> None:
+    """Else whoever commits next applies it: a claim would lease a job to a caller who has given up."""
+    store = MemoryStore(machine)
+    store.swap_gap_s = 1.0
+    others, mine = Queue(store, "mail", machine=machine), Queue(store, "mail", machine=machine, timeout=0.5)
+    others.enqueue(1)
+    machine.sleep(2)
+    assert len(mine.claim(1)) == 1
+    machine.sleep(2)
+    others.enqueue(2)
+    with pytest.raises(OsqueueError, match="not sent"):
+        mine.claim(1)
+    machine.sleep(2)
+    assert [lease.payload for lease in others.claim(1)] == [2]
 
 
 def test_tasks_share_it_as_well(gcs: gcs_server.GcsServer, place: GcsStore) -> None:

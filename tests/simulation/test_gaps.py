@@ -19,6 +19,8 @@ from osqueue.commit import protocol
 from osqueue.commit.deadline import Deadline
 from osqueue.commit.writer import ShardWriter
 from simulation.conditions import GCS
+from simulation.profile import PROFILES
+from simulation.run import simulate
 
 SECONDS = 12.0  # of virtual time
 
@@ -37,6 +39,12 @@ def test_a_commit_a_second_takes_everybody_along_in_few_requests(writers: int) -
 
 def test_writers_who_know_of_no_gap_spend_several_times_as_many() -> None:
     assert tally(8, announce_and_combine).requests > 3 * GAP_REQUESTS_MAX
+
+
+def test_a_rough_run_meets_the_gap_and_violates_nothing() -> None:
+    report = simulate(0, PROFILES["gaps"])
+    assert report.violation == ""
+    assert report.faults["too soon"] > 20
 
 
 def nothing_is_left(self: ShardWriter) -> float:

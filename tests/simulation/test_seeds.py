@@ -19,7 +19,6 @@ SEEDS = [
     ("calm", 0),
     ("rough", 0),
     ("crowd", 2),
-    ("gaps", 0),
     ("forgetful", 0),
     ("upgrade", 0),
     ("names", 0),

@@ -29,8 +29,7 @@ DOUBLINGS_MAX = 32  # from the time of a commit, however short; far beyond that 
 def poll_delay(writer: ShardWriter, rounds: int, mine: bool) -> float:
     """Seconds until another look is worth its request: this is the window of the group commit."""
     if writer.swap_gap_s:  # there is nothing to see before it is over, and no swap to make
-        spread = GAP_JITTER * writer.swap_gap_s * writer.machine.uniform()
-        return writer.gap_left() + spread + (0.0 if mine else writer.combine_seconds)
+        return _gap_delay(writer, writer.machine.uniform()) + (0.0 if mine else writer.combine_seconds)
     jitter = WAIT_JITTER * writer.machine.uniform()
     if rounds > 1:
         return writer.combine_seconds * (WAIT_NEXT + jitter)
@@ -38,6 +37,11 @@ def poll_delay(writer: ShardWriter, rounds: int, mine: bool) -> float:
         return writer.combine_seconds * (WAIT_FIRST + jitter)
     # The winner of the last swap is ahead of those it took along by one look at the head.
     return writer.survey_seconds * WAIT_AHEAD if writer.ahead else 0.0
+
+
+def _gap_delay(writer: ShardWriter, share: float) -> float:
+    """Seconds until the gap is over, and such a share of the time over which looks after it are spread."""
+    return writer.gap_left() + GAP_JITTER * writer.swap_gap_s * share
 
 
 def may_combine(writer: ShardWriter) -> bool:
@@ -115,6 +119,12 @@ class Deadline:
         """Pause after so many tries in a row that failed, for half of what is left at most."""
         longest = max(self.left() / 2, SLEEP_SECONDS_MIN)
         yield from self.pause(min(backoff(self.writer, tries), longest))
+
+    def send(self) -> None:
+        """From here on the commit may be applied. Gives up before, where a gap puts off the first look for too long."""
+        if self.writer.gap_left():
+            self.in_time(_gap_delay(self.writer, 1.0) + self.writer.combine_seconds)
+        self.sent = True
 
     def tell_time(self) -> Flow[None]:
         """Measure the store's clock, if it is time for that, until it answers."""

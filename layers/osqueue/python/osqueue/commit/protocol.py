@@ -290,7 +290,7 @@ class _Commit:
         seals = writer.head.state.seals if writer.head is not None else ()
         key = intents.intent_key(request, writer.name_bytes_max, seals)
         put = Put(intents.intents_prefix(writer.root) + key, intents.intent_body(request), durable=False)
-        self.deadline.sent = True
+        self.deadline.send()
         landed = isinstance((yield put), Written)
         rounds = troubles = 0
         while True:

@@ -8,6 +8,7 @@ outstanding at a time.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Self
 
 from msgspec import Struct
 
@@ -19,7 +20,19 @@ from ..core.intents import intents_prefix
 from ..core.ops import Op, Request
 from ..core.state import State
 from ..errors import Conflict, OsqueueError, Unavailable, Unknown
-from ..stores.base import Failed, Found, Get, Missing, Put, StoreReply, Turn, Unchanged, Written, room_below
+from ..stores.base import (
+    Failed,
+    Found,
+    Get,
+    Missing,
+    Put,
+    Store,
+    StoreReply,
+    Turn,
+    Unchanged,
+    Written,
+    room_below,
+)
 from .effects import Flow, Sleep
 from .retry import NEEDED, ask
 
@@ -133,6 +146,12 @@ class ShardWriter:
         self.ahead = False  # was this writer's last commit one that took others along?
         self.measured: ClockReading | None = None  # the store's clock, when it was last measured
         self.blocks: dict[tuple[str, int], Loaded] = {}
+
+    @classmethod
+    def on(cls, store: Store, root: str, queue: str, machine: Machine) -> Self:
+        """A writer that knows what its store tells of itself."""
+        told = store.clock_ms, store.room_below, store.flushes, store.turns, store.swap_gap_s
+        return cls(root, queue, machine, *told)
 
     # ── Identity ─────────────────────────────────────────────────────────────
     def redraw(self) -> None:

@@ -38,8 +38,7 @@ SOON_MS = 50  # after which a claim is made again that found its borrowed slots 
 
 def limiter_writer(limiter: str, machine: Machine, store: Store) -> PacerWriter:
     """Who changes a limiter's head."""
-    told = store.clock_ms, store.room_below, store.flushes, store.turns, store.swap_gap_s
-    return PacerWriter(root_of_pacer(limiter), limiter, machine, *told)
+    return PacerWriter.on(store, root_of_pacer(limiter), limiter, machine)
 
 
 class Loan(Struct, frozen=True):

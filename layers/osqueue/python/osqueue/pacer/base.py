@@ -92,17 +92,7 @@ class PacerBase:
         raise NotImplementedError
 
     def _writer(self, _: int) -> PacerWriter:
-        store = self._place
-        return PacerWriter(
-            root_of_pacer(self.name),
-            self.name,
-            self.machine,
-            store.clock_ms,
-            store.room_below,
-            store.flushes,
-            store.turns,
-            store.swap_gap_s,
-        )
+        return PacerWriter.on(self._place, root_of_pacer(self.name), self.name, self.machine)
 
     def _own_writer(self) -> PacerWriter:
         writer = self._writers[0]

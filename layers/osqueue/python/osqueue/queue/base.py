@@ -224,16 +224,11 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
         return board_of(self._place.place, root_of(self.name, shard))
 
     def _writer(self, shard: HeadPlace) -> ShardWriter:
-        store = self.store
         if isinstance(shard, str):
             from ..operations.lending import limiter_writer
 
-            return limiter_writer(shard, self.machine, store)
-        root = root_of(self.name, shard)
-        writer = ShardWriter(
-            root, self.name, self.machine, store.clock_ms, store.room_below, store.flushes, store.turns
-        )
-        writer.swap_gap_s = store.swap_gap_s
+            return limiter_writer(shard, self.machine, self.store)
+        writer = ShardWriter.on(self.store, root_of(self.name, shard), self.name, self.machine)
         writer.observed = bool(self._observers)
         writer.wakes = self._waker is not None
         writer.on_head = self._board(shard).see
