@@ -18,8 +18,6 @@ ENV ?= dev
 # Many tests wait: one process more than a small machine has cores.
 JOBS ?= 3
 ARGS ?=
-# Tests start hundreds of processes: without byte code each of them would compile the library anew.
-unexport PYTHONDONTWRITEBYTECODE
 TESTS := tests/unit
 
 # The first Python that is new enough. `make PYTHON=/path/to/python …` overrides the choice.
@@ -40,8 +38,8 @@ AZURITE := tests/azurite/node_modules/.ready
 export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := .venv
 
-# Containers often set it. Without bytecode every run compiles every module again, and pytest rewrites every test: 4 s
-# of each process of `make unit`.
+# Containers often set it. Without bytecode each of the hundreds of processes that tests start compiles the library
+# again, and pytest rewrites every test: 4 s of each process of `make unit`.
 unexport PYTHONDONTWRITEBYTECODE
 
 # check-node says it once, in one line, where jsii and the SDK of AWS put up a banner with each command.
