@@ -1,7 +1,8 @@
 """CPU of the enqueue function, cold and warm, over handlers by hand with the same library; of claim and complete.
 
 Cold is the import and the first call, in a fresh interpreter that has what the runtime client loads. One handler by
-hand does nothing but enqueue, the other one logs as well, with Powertools, as the function does.
+hand does nothing but enqueue, the other one logs as well, with Powertools, as the function does. The store is S3 on
+this machine, whose server is another process; then memory, which shows what is ours beside a store's client.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from bench.fleet import ROOT
 from bench.row import BenchOptions, Figure, at_most, ratio
 from osqueue.contract.functions import BY_NAME, HANDLER
 from osqueue.devstack.environment import environment_of
+from tests.support.s3_server import ENVIRONMENT, create_bucket, s3_server
 
-TIMES = 9  # processes of each kind, in turn
-CALLS = 300
+TIMES = 9  # processes of each kind and store, in turn
+CALLS = {"S3": 100, "memory": 300}
 COLD_GOAL, WARM_GOAL = 1.07, 1.13  # over the handler that logs
 
 BY_HAND = """
@@ -58,8 +60,16 @@ def handler(event, context):
 
 
 def run(options: BenchOptions) -> Iterator[Figure]:
+    with s3_server() as endpoint:
+        create_bucket(endpoint, "bench")
+        yield from compared(options, "S3", f"s3://bench/jobs?endpoint={endpoint}&region=us-east-1")
+    yield from compared(options, "memory", "memory://bench")
+
+
+def compared(options: BenchOptions, store: str, address: str) -> Iterator[Figure]:
+    """The figures of one store."""
     times = max(3, int(TIMES * options.scale))
-    calls = max(30, int(CALLS * options.scale))
+    calls = max(30, int(CALLS[store] * options.scale))
     with TemporaryDirectory(prefix="osqueue-bench-") as folder:
         paths = {
             "by hand": Path(folder) / "by_hand.py",
@@ -71,26 +81,33 @@ def run(options: BenchOptions) -> Iterator[Figure]:
         took: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
         for _ in range(times):
             for name, path in paths.items():
-                for what, ms in measured("enqueue", path, calls).items():
+                for what, ms in measured("enqueue", path, calls, address).items():
                     took[what, name].append(ms)
-            for what, ms in measured("claim", ROOT / "functions/claim/handler.py", calls).items():
+            for what, ms in measured("claim", ROOT / "functions/claim/handler.py", calls, address).items():
                 took[what, "the function"].append(ms)
     # The rest of a machine only ever adds to the time of a processor, so the least is nearest to what it takes.
     least = {key: min(values) for key, values in took.items()}
     for (what, name), ms in least.items():
         median = statistics.median(took[what, name])
         yield Figure(
-            f"{what}, {name}", ms, "ms", note=f"CPU, least of {len(took[what, name])}; median {median:.2f}"
+            f"{store}: {what}, {name}",
+            ms,
+            "ms",
+            note=f"CPU, least of {len(took[what, name])}; median {median:.2f}",
         )
     for what, goal in (("cold enqueue", COLD_GOAL), ("enqueue", WARM_GOAL)):
         ours = least[what, "the function"]
-        yield at_most(f"{what}, over the one that logs", ratio(ours, least[what, "by hand, logging"]), goal)
-        yield Figure(f"{what}, over the one that does not", ratio(ours, least[what, "by hand"]), "x")
+        logging = ratio(ours, least[what, "by hand, logging"])
+        if store == "S3":
+            yield at_most(f"{store}: {what}, over the one that logs", logging, goal)
+        else:
+            yield Figure(f"{store}: {what}, over the one that logs", logging, "x")
+        yield Figure(f"{store}: {what}, over the one that does not", ratio(ours, least[what, "by hand"]), "x")
 
 
-def measured(kind: str, path: Path, calls: int) -> dict[str, float]:
+def measured(kind: str, path: Path, calls: int, address: str) -> dict[str, float]:
     """What one process of ``bench.handlers_worker`` says."""
-    environment = environment_of(BY_NAME[kind], "osqueue-dev", "memory://bench", path.parent, HANDLER)
+    environment = environment_of(BY_NAME[kind], "osqueue-dev", address, path.parent, HANDLER) | ENVIRONMENT
     environment["PYTHONPATH"] = os.pathsep.join((str(ROOT / "layers/osqueue/python"), str(ROOT)))
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     answer = subprocess.run(

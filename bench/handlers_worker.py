@@ -1,6 +1,6 @@
 """One process of ``bench.handlers``: imports a handler, calls it once, then again and again, and prints the CPU.
 
-It stands for the runtime: what every function has loaded before its handler is loaded before the clock starts.
+It stands for the runtime: what that has loaded and set up before it loads a handler is there before the clock starts.
 """
 
 from __future__ import annotations
@@ -93,9 +93,10 @@ def main(kind: str, path: str, calls: int) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    import logging  # noqa: F401 - the runtime client has them
-    import traceback  # noqa: F401
+    from awslambdaric import bootstrap
+    from awslambdaric.lambda_runtime_log_utils import LogFormat
 
+    bootstrap._setup_logging(LogFormat.JSON, "INFO", bootstrap.StandardLogSink())
     out, sys.stdout = sys.stdout, io.StringIO()  # lines of logs and metrics are made, and go nowhere
     figures = main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
     print(json.dumps(figures), file=out)

@@ -148,7 +148,6 @@ def paths() -> dict[str, list[str]]:
     environment = {
         functions.STORE: STORE,
         functions.SERVICE: "osqueue-path",
-        functions.NAMESPACE: functions.METRICS_NAMESPACE,
     }
     with patch.dict(os.environ, environment), tracer.installed():
         for name, call in _calls(Queue.connect(STORE, "embedded")):

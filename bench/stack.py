@@ -92,7 +92,7 @@ def counted(folder: Path) -> Iterator[Figure]:
     logged: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
 
     def on_line(who: str, line: str) -> None:
-        if line.startswith("{") and "operation" in (told := json.loads(line)):
+        if line.startswith("{") and "message" in (told := json.loads(line)):
             logged.put(told)
 
     with Stack(
@@ -143,7 +143,7 @@ def batches(folder: Path, count: int) -> Iterator[Figure]:
     logged: list[dict[str, Any]] = []
 
     def on_line(who: str, line: str) -> None:
-        if line.startswith("{") and "operation" in (told := json.loads(line)):
+        if line.startswith("{") and "message" in (told := json.loads(line)):
             logged.append(told)
 
     address = f"{store(folder, 'batches')}&latency_ms={DELAY_MS}"
@@ -160,12 +160,12 @@ def batches(folder: Path, count: int) -> Iterator[Figure]:
         q.run(until_empty=True, poll=0.05, concurrency=1, signals=False)
         took = time.perf_counter() - begun
     # The stack has ended, so all is logged. What was on its way before is among the first of it.
-    calls = [each for each in logged[before:] if each["operation"] != "enqueue"]
+    calls = [each for each in logged[before:] if each["message"] != "enqueue"]
     requests = Counter[str]()
     for each in calls:
         requests.update(each.get("requests") or {})
     note = ", ".join(
-        f"{number} {name}" for name, number in Counter(each["operation"] for each in calls).items()
+        f"{number} {name}" for name, number in Counter(each["message"] for each in calls).items()
     )
     yield at_most(
         "worker, calls of a batch", len(calls) / count, 1.2, "calls", f"{note}; {count} batches of {BATCH}"

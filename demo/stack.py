@@ -15,6 +15,7 @@ from typing import Any
 
 from demo.crew import ChildProcesses
 from demo.plan import ReplayPlan
+from osqueue.contract.functions import LOG_LEVEL
 
 NAME = "stack"
 PROCESSES = 4  # of each function
@@ -36,7 +37,7 @@ def start(crew: ChildProcesses, plan: ReplayPlan) -> str:
     """Start the stack over the replay's store and wait until it answers; its address."""
     where = ("--port", "0", "--store", plan.store_address, "--log-file", str(log_of(plan)), "--json")
     how = ("--processes", str(PROCESSES), "--schedule-seconds", str(REAP_S))
-    verbose = {"POWERTOOLS_LOG_LEVEL": "DEBUG"}  # every request, idle ones as well: they are counted
+    verbose = {LOG_LEVEL: "DEBUG"}  # every request, idle ones as well: they are counted
     crew.serve(NAME, "osqueue", "dev", *where, *how, variables=verbose)
     until = time.monotonic() + READY_S
     said = ""

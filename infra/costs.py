@@ -71,7 +71,7 @@ EVENTS_A_REQUEST = 10
 
 # What is written to logs, in bytes, with the 26 that CloudWatch adds to each line.
 LAMBDA_LOG_BYTES = 450  # START, END and REPORT of an invocation
-CALL_LOG_BYTES = 900  # of a call that commits: its line, and its metrics
+CALL_LOG_BYTES = 720  # of a call that commits: its line, with its metrics
 PASS_LOG_BYTES = 400  # of a pass over one queue: its metrics
 TICK_LOG_BYTES = 260  # of a tick: the metric that tells of it
 ACCESS_LOG_BYTES = 600  # the gateway's line

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from types import ModuleType
 
 import pytest
+from awslambdaric import bootstrap
+from awslambdaric.lambda_runtime_log_utils import LogFormat
 from hypothesis import settings
 
 from osqueue.aws_calls import _shared
@@ -59,11 +61,24 @@ def _nothing_of_the_shell() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _library_logs_as_before() -> Iterator[None]:
-    """A Lambda function takes the library's logger over for its process: here there are other tests in it."""
+    """A Lambda function says what the library logs in its process: here there are other tests in it."""
     logger = logging.getLogger("osqueue")
-    before = (logger.handlers, logger.level, logger.propagate)
+    before = logger.level
     yield
-    logger.handlers, logger.level, logger.propagate = before
+    logger.setLevel(before)
+
+
+@pytest.fixture
+def runtime_log() -> Iterator[None]:
+    """What is logged is printed as Lambda's runtime prints it where the log format is JSON."""
+    root, converter = logging.getLogger(), logging.Formatter.converter
+    before = root.handlers[:]
+    bootstrap._setup_logging(LogFormat.JSON, "", bootstrap.StandardLogSink())
+    yield
+    for handler in root.handlers[:]:
+        if handler not in before:
+            root.removeHandler(handler)
+    logging.Formatter.converter = converter
 
 
 @pytest.fixture(scope="session")

@@ -92,6 +92,9 @@ class Functions(Construct):
             environment=self._environment(),
             role=self._role(function, name, group),
             log_group=group,
+            logging_format=lambda_.LoggingFormat.JSON,
+            # The functions decide what is logged: Lambda would hold back metrics as well, which have no level.
+            application_log_level_v2=lambda_.ApplicationLogLevel.DEBUG,
             tracing=lambda_.Tracing.ACTIVE if self._settings.tracing else lambda_.Tracing.DISABLED,
             reserved_concurrent_executions=self._settings.concurrency.get(function.name),
             # What callers invoke without waiting for an answer Lambda repeats by itself, twice. A repeated enqueue is
@@ -104,7 +107,6 @@ class Functions(Construct):
         environment = {
             table.STORE: f"s3://{self._names.bucket}",
             table.SERVICE: self._names.prefix,
-            table.NAMESPACE: table.METRICS_NAMESPACE,
             table.LOG_LEVEL: self._settings.log_level,
             WAKES_VARIABLE: "lambda",
         }

@@ -390,11 +390,11 @@ def test_percentiles_are_times_that_occurred() -> None:
 def test_what_a_child_is_told_by_its_environment_is_told_to_it_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("POWERTOOLS_LOG_LEVEL", raising=False)
+    monkeypatch.delenv("OSQUEUE_LOG_LEVEL", raising=False)
     plan = ReplayPlan(str(tmp_path), jobs=1, workers=1)
     plan.notes.mkdir()
     with ChildProcesses(plan, tmp_path / "plan.json") as crew:
         stack.start(crew, plan)
         told = Path(f"/proc/{crew.pid(stack.NAME)}/environ").read_bytes().split(b"\0")
-    assert b"POWERTOOLS_LOG_LEVEL=DEBUG" in told
-    assert "POWERTOOLS_LOG_LEVEL" not in os.environ
+    assert b"OSQUEUE_LOG_LEVEL=DEBUG" in told
+    assert "OSQUEUE_LOG_LEVEL" not in os.environ

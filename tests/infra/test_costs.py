@@ -40,6 +40,8 @@ LINE_BYTES = 26  # that CloudWatch adds
 
 _names = itertools.count(1)
 
+pytestmark = pytest.mark.usefixtures("runtime_log")
+
 
 @pytest.fixture
 def queue() -> Queue[Any]:
@@ -197,8 +199,7 @@ def deployed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(MemoryStore, "clock_ms", lambda self: None)
     name = f"costs-{next(_names)}"  # a logger is kept by its name, and with it where it prints
     monkeypatch.setenv("OSQUEUE_STORE", f"memory://{name}")
-    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", name)
-    monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "osqueue")
+    monkeypatch.setenv("OSQUEUE_SERVICE", name)
     return Deployment(capsys)
 
 
@@ -257,10 +258,10 @@ def test_what_a_call_prints_is_what_is_counted(deployed: Deployment) -> None:
 
 def test_the_metrics_that_are_paid_for_are_those_that_are_emitted(deployed: Deployment) -> None:
     def emitted(lines: list[str]) -> set[tuple[str, int]]:
-        found = [json.loads(line)["_aws"]["CloudWatchMetrics"][0] for line in lines if "_aws" in line]
         return {
             (metric["Name"], len(dimensions))
-            for each in found
+            for line in lines
+            for each in json.loads(line).get("_aws", {}).get("CloudWatchMetrics", ())
             for metric in each["Metrics"]
             for dimensions in each["Dimensions"]
         }

@@ -19,6 +19,8 @@ Emitted = tuple[str, str, tuple[tuple[str, str], ...]]  # namespace, metric, dim
 
 _stores = itertools.count(1)
 
+pytestmark = pytest.mark.usefixtures("runtime_log")
+
 
 class Broken(WrappedStore):
     """A bucket that refuses everything, as one whose policy was changed by hand."""

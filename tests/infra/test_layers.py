@@ -117,8 +117,7 @@ def test_a_handler_needs_nothing_but_its_folder_and_the_layer(
         "PYTHONPATH": os.pathsep.join([str(ROOT / "functions" / function), str(unpacked)]),
         "PYTHONDONTWRITEBYTECODE": "1",
         "OSQUEUE_STORE": f"file://{tmp_path}/jobs",
-        "POWERTOOLS_SERVICE_NAME": "osqueue-test",
-        "POWERTOOLS_METRICS_NAMESPACE": "osqueue",
+        "OSQUEUE_SERVICE": "osqueue-test",
     }
     ended = subprocess.run(
         [sys.executable, "-S", "-c", code],

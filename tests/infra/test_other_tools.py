@@ -47,12 +47,14 @@ def test_the_tables_for_terraform_are_those_of_the_code(tables: Any) -> None:
 
 def test_terraform_gives_functions_what_the_stacks_give_them(prod: Any, policies: Any) -> None:
     made = next(iter(prod.resources("functions", "AWS::Lambda::Function").values()))
-    more = {"OSQUEUE_EVENT_BUS", "POWERTOOLS_LOG_LEVEL"}  # which the page leaves out
+    more = {"OSQUEUE_EVENT_BUS", "OSQUEUE_LOG_LEVEL"}  # which the page leaves out
     variables = {name for name in made["Environment"]["Variables"] if name not in more}
     assert {
         each for each in variables if not re.search(rf"^      {each} +=", TERRAFORM, re.MULTILINE)
     } == set()
     assert f'"{made["Runtime"]}"' in TERRAFORM
+    assert f'log_format            = "{made["LoggingConfig"]["LogFormat"]}"' in TERRAFORM
+    assert f'application_log_level = "{made["LoggingConfig"]["ApplicationLogLevel"]}"' in TERRAFORM
     assert "handler          = local.tables.handler" in TERRAFORM
     policy = prod.only("storage", "AWS::S3::BucketPolicy")["PolicyDocument"]["Statement"]
     sids = {each["Sid"] for each in policy if "Sid" in each}

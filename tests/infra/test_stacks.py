@@ -175,14 +175,14 @@ def test_the_environment_variables_are_those_of_the_table(
             table.STORE,
             table.EVENT_BUS,
             table.SERVICE,
-            table.NAMESPACE,
             table.LOG_LEVEL,
             WAKES_VARIABLE,
         }
         bucket = f"osqueue-{name}-<AWS::AccountId>-<AWS::Region>-an"
         assert policies.plain(variables[table.STORE]) == f"s3://{bucket}"
         assert variables[table.SERVICE] == f"osqueue-{name}"
-        assert variables[table.NAMESPACE] == table.METRICS_NAMESPACE
+        logging = each["LoggingConfig"]  # Lambda itself holds nothing back: it would hold back metrics
+        assert (logging["LogFormat"], logging["ApplicationLogLevel"]) == ("JSON", "DEBUG")
 
 
 def test_without_a_bus_no_function_is_told_of_one(synthesise: Any) -> None:

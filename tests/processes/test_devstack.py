@@ -103,8 +103,9 @@ def test_a_function_finds_the_variables_that_lambda_sets_and_none_of_the_callers
     found = value_of(stack.invoke("jobs", {"do": "environment"}))
     expected = {
         "OSQUEUE_STORE": stack.store,
-        "POWERTOOLS_SERVICE_NAME": "osqueue-dev",
-        "POWERTOOLS_METRICS_NAMESPACE": "osqueue",
+        "OSQUEUE_SERVICE": "osqueue-dev",
+        "AWS_LAMBDA_LOG_FORMAT": "JSON",
+        "OSQUEUE_LOG_LEVEL": "INFO",
         "AWS_LAMBDA_FUNCTION_NAME": "osqueue-dev-jobs",
         "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
         "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "512",

@@ -6,7 +6,7 @@ import importlib.util
 import json
 from typing import Any
 
-from osqueue.contract.functions import BY_NAME, METRICS_NAMESPACE, NAMESPACE, SERVICE, STORE
+from osqueue.contract.functions import BY_NAME, SERVICE, STORE
 from tests.support.places import ROOT
 
 
@@ -28,7 +28,7 @@ class Context:
 
 def environment(store: str, service: str = "osqueue-test") -> dict[str, str]:
     """What the functions find around them."""
-    return {STORE: store, SERVICE: service, NAMESPACE: METRICS_NAMESPACE}
+    return {STORE: store, SERVICE: service}
 
 
 def load(name: str) -> Any:
@@ -52,6 +52,17 @@ class Handlers(dict[str, Any]):
 def printed(text: str) -> list[dict[str, Any]]:
     """What was printed, every line of it JSON."""
     return [json.loads(line) for line in text.splitlines()]
+
+
+def measured(lines: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The values of metrics by their names: of each queue by its name, of the deployment under ""."""
+    found: dict[str, dict[str, Any]] = {}
+    for line in lines:
+        for directive in line.get("_aws", {}).get("CloudWatchMetrics", ()):
+            (dimensions,) = directive["Dimensions"]
+            values = {each["Name"]: line[each["Name"]] for each in directive["Metrics"]}
+            found.setdefault(line["queue"] if "queue" in dimensions else "", {}).update(values)
+    return found
 
 
 def events() -> dict[str, tuple[str, Any]]:

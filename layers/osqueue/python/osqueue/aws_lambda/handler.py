@@ -17,7 +17,7 @@ from ..server.app import Api, ApiRequest, ApiResponse, failure
 from ..stores.address import open_store
 from . import direct_event, gateway_event
 from .logs import FAULTS_OF_OURS, RequestLog
-from .metrics import InvocationCounts, MeteredStore, emit_metrics
+from .metrics import InvocationCounts, MeteredStore
 from .timeout import TimedCaller
 
 SCHEDULE = "osqueue.schedule"  # the source of the schedule's events
@@ -71,15 +71,14 @@ class Function:
             try:
                 return self._served(event, context, left, counts)
             finally:
-                with self._log.writing:
-                    emit_metrics(counts)
+                self._log.end(counts)
 
     def _served(self, event: Any, context: Any, left: float, counts: InvocationCounts) -> Any:
         if gateway_event.is_request(event):
-            self._log.begin(gateway_event.request_id(event) or context.aws_request_id)
+            self._log.begin(gateway_event.request_id(event) or context.aws_request_id, context.aws_request_id)
             request = gateway_event.request_of(event, left, self.machine.now_ms())
             return gateway_event.answer_of(self._answer(request, counts))
-        self._log.begin(context.aws_request_id)
+        self._log.begin(context.aws_request_id, context.aws_request_id)
         if isinstance(event, dict) and event.get("source") == SCHEDULE and self._scheduled:
             from .schedule import reap_all  # only the reaper has a schedule
 
@@ -104,7 +103,7 @@ class Function:
         response = answer or failure(_SILENT)
         if response.status >= FAULTS_OF_OURS:
             counts.whole.add(metrics.FAULTS, 1)
-        self._log.request(response, self.machine.monotonic() - began, counts.requests)
+        self._log.request(counts, response, self.machine.monotonic() - began)
         return response
 
 

@@ -1,66 +1,129 @@
-"""Logs: a line of JSON for each request that did something. Of ids, numbers and codes, never of contents."""
+"""The log: of an invocation one line, with its request, what came of it and what was counted while it ran.
+
+The line is JSON. It tells of ids, numbers and codes, never of contents, and it is CloudWatch's embedded metric format
+as well (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html),
+so metrics are searched beside what they count. What the library says by itself goes through ``logging`` to the
+runtime's handler, which writes JSON too where the function's log format says so.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
+import sys
+import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from typing import Any
 
-from aws_lambda_powertools import Logger
+import msgspec
 
 from ..clock import Machine
+from ..contract import functions, metrics
 from ..server.app import ApiResponse
+from .metrics import InvocationCounts, MetricCounts
 
 _IDLE = {"claim", "turn", "health", "heartbeat"}  # of no interest where no job was in it
 FAULTS_OF_OURS = 500
+VALUES_MAX = 100  # of one metric in a line that CloudWatch reads; of more, evenly some
+
+
+# Where lines come from: the deployment, the invocation, and the request that it was made for. A process may serve
+# several requests at once, each in a context of its own.
+_ORIGIN: ContextVar[Mapping[str, str]] = ContextVar("osqueue_origin", default={})  # noqa: B039 - nobody writes it
+
+
+class _OriginFilter(logging.Filter):
+    """Says on lines of ``logging`` where they come from."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.__dict__.update(_ORIGIN.get())
+        return True
+
+
+_FILTER = _OriginFilter()
 
 
 class RequestLog:
-    """The log of one function."""
+    """The log of one function. Finds the handlers that the runtime has made by then."""
 
     def __init__(self, machine: Machine) -> None:
-        self.logger = Logger()
-        self.machine = machine
-        library = logging.getLogger("osqueue")  # what the library logs gets the same form
-        library.handlers = [self.logger.registered_handler]
-        library.setLevel(self.logger.log_level)
-        library.propagate = False
+        self._machine = machine
+        self._service = os.environ.get(functions.SERVICE, "osqueue")
+        self.logger = logging.getLogger("osqueue")
+        self.logger.setLevel(os.environ.get(functions.LOG_LEVEL, "INFO"))
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(_FILTER)
 
-    def begin(self, correlation_id: str) -> None:
-        """A new invocation: all that is logged in its context has this id, and no other invocation's."""
-        self.logger.thread_safe_append_keys(correlation_id=correlation_id)
+    def begin(self, correlation_id: str, request_id: str) -> None:
+        """A new invocation: all that is logged in its context has these ids, and no other invocation's."""
+        # "requestId" is what Lambda calls it on its own lines.
+        _ORIGIN.set(
+            {metrics.SERVICE: self._service, "correlation_id": correlation_id, "requestId": request_id}
+        )
 
-    @property
-    def writing(self) -> AbstractContextManager[Any]:
-        """Held while lines of another kind are printed, so that none of them comes into the middle of one of these."""
-        lock = self.logger.registered_handler.lock
-        return nullcontext() if lock is None else lock
-
-    def request(self, response: ApiResponse, seconds: float, requests: Mapping[str, int]) -> None:
-        """Tell of a request that was answered, and how many of which kind the store was sent for it."""
-        notes = response.notes
+    def request(self, counts: InvocationCounts, response: ApiResponse, seconds: float) -> None:
+        """Note what a request was and what came of it, where the log's level wants to know."""
+        notes = dict(response.notes)
+        operation = notes.pop("operation", "no route")
         level = logging.INFO
         if response.status >= FAULTS_OF_OURS:
             level = logging.ERROR if response.code == "internal" else logging.WARNING
-        elif notes.get("operation") in _IDLE and not notes.get("job_count"):
+        elif operation in _IDLE and not notes.get("job_count"):
             level = logging.DEBUG
-        if level < self.logger.log_level:
+        if not self.logger.isEnabledFor(level):
             return
-        told = {
+        counts.told = {
+            "level": logging.getLevelName(level),
+            "message": operation,
             "status": response.status,
             "ms": round(seconds * 1000, 1),
-            "requests": dict(requests),
+            "requests": counts.requests,
             **notes,
         }
         if response.code:
-            told["code"] = response.code
-        says = {
-            logging.DEBUG: self.logger.debug,
-            logging.INFO: self.logger.info,
-            logging.WARNING: self.logger.warning,
-        }
-        says.get(level, self.logger.error)(notes.get("operation", "no route"), extra=told)
+            counts.told["code"] = response.code
+
+    def end(self, counts: InvocationCounts) -> None:
+        """Print what was noted and counted: the request's line, and one for each other queue; of nothing none."""
+        # A call that nobody waits for any more may go on counting.
+        told, queues = counts.told or {}, dict(counts.queues)
+        tallies = {"": counts.whole}
+        mine = queues.get(told.get("queue", ""))
+        # A line has one value by a name: what is counted of the queue and of the deployment needs a line each.
+        if mine is not None and mine.values.keys().isdisjoint(counts.whole.values):
+            tallies[told["queue"]] = queues.pop(told["queue"])
+        self._print(told, tallies)
+        for queue, tally in queues.items():
+            self._print({}, {queue: tally})
+
+    def _print(self, told: Mapping[str, Any], tallies: Mapping[str, MetricCounts]) -> None:
+        """A line with what was counted of each queue, of the deployment under no name."""
+        now_ms = self._machine.now_ms()
+        line: dict[str, Any] = {metrics.SERVICE: self._service}
+        if told:
+            line = {"timestamp": rfc3339(now_ms), **told, **_ORIGIN.get()}
+        directives = []
+        for queue, tally in tallies.items():
+            values = _values_of(tally)
+            if values:
+                if queue:
+                    line[metrics.QUEUE] = queue
+                directives.append(
+                    {
+                        "Namespace": functions.METRICS_NAMESPACE,
+                        "Dimensions": [[metrics.SERVICE, metrics.QUEUE] if queue else [metrics.SERVICE]],
+                        "Metrics": [{"Name": each.name, "Unit": each.unit} for each in values],
+                    }
+                )
+                line.update((each.name, value) for each, value in values.items())
+        if directives:
+            line["_aws"] = {"Timestamp": now_ms, "CloudWatchMetrics": directives}
+        elif not told:  # a commit that nobody answered
+            return
+        # In one piece: other threads print lines as well.
+        sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
+        sys.stdout.flush()
 
     def pass_over(self, queue: str, found: dict[str, Any]) -> None:
         """Tell of a reaper's pass over a queue in which there was something to do."""
@@ -75,3 +138,15 @@ class RequestLog:
         self.logger.warning(
             "upkeep ran out of time; the next pass begins elsewhere", extra={"queues_left": left}
         )
+
+
+def _values_of(tally: MetricCounts) -> dict[metrics.Metric, list[float]]:
+    values = {metric: [value] for metric, value in tuple(tally.values.items())}
+    for metric, series in tuple(tally.series.items()):
+        values[metric] = [round(value, 1) for value in series[:: 1 + (len(series) - 1) // VALUES_MAX]]
+    return values
+
+
+def rfc3339(ms: int) -> str:
+    """A time as Lambda wants it in a line that has a level; a line without one it takes for INFO."""
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(ms // 1000))}.{ms % 1000:03d}Z"

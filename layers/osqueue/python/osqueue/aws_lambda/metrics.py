@@ -1,4 +1,4 @@
-"""Metrics: counted at the store while requests run, and emitted in CloudWatch's embedded format.
+"""Metrics: counted at the store while requests run; ``logs`` puts them on the invocation's line.
 
 A commit is a conditional PUT of a head that was written, a conflict one that was refused. What a commit took along,
 and which leases had run out, tells the head itself.
@@ -6,24 +6,20 @@ and which leases had run out, tells the head itself.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-
-import msgspec
+from typing import Any
 
 from .. import forks
-from ..clock import MACHINE, Machine
+from ..clock import Machine
 from ..commit.writer import HEAD, OnHead
-from ..contract import functions, metrics
+from ..contract import metrics
 from ..contract.metrics import Metric
 from ..core.state import Counters, State
 from ..stores.base import Get, PutIfAbsent, PutIfMatch, Refused, Store, StoreReply, StoreRequest, Written
 from ..stores.counting import CountingStore, kind_of
 
-VALUES_MAX = 100  # of one metric in a line that CloudWatch reads; of more, evenly some
 HEAD_PARTS = 4  # in the key of a head
 
 
@@ -63,6 +59,7 @@ class InvocationCounts:
         self.queues: dict[str, MetricCounts] = {}
         self.began: dict[str, float] = {}  # by head: when the commit under way last looked at it
         self.own: set[str] = set()  # versions of heads written here, and not yet heard of
+        self.told: dict[str, Any] | None = None  # what the log says of its request; None: nothing
 
     def of(self, queue: str) -> MetricCounts:
         """Those of a queue."""
@@ -130,7 +127,7 @@ class MeteredStore(CountingStore):
                 counts.whole.add(metrics.CONFLICTS, 1)
 
     def hearing(self, queue: str, tell: OnHead) -> OnHead:
-        """Listens to the heads of one shard on their way to ``emit_metrics``."""
+        """Listens to the heads of one shard on their way to the log."""
         before: State | None = None
 
         def heard(state: State, version: str) -> None:
@@ -164,36 +161,3 @@ def _look(whole: MetricCounts, mine: MetricCounts, before: State | None, state: 
         mine.measured(
             metrics.WAIT_MS, *(max(0, state.now_ms - max(job.enqueued_ms, job.scheduled_ms)) for job in new)
         )
-
-
-# ── Emission ─────────────────────────────────────────────────────────────────
-def emit_metrics(counts: InvocationCounts) -> None:
-    """Print what was counted, one line for the deployment and one for each queue; nothing where nothing was."""
-    _print(counts.whole)
-    # A call that nobody waits for any more may go on counting.
-    for queue, tally in tuple(counts.queues.items()):
-        _print(tally, queue)
-
-
-def _print(tally: MetricCounts, queue: str = "") -> None:
-    """A line of CloudWatch's embedded metric format. Powertools' emitter took a fifth of a warm request to make it."""
-    if not (tally.values or tally.series):  # a commit that nobody answered
-        return
-    values = {metric: [value] for metric, value in tuple(tally.values.items())}
-    for metric, series in tuple(tally.series.items()):
-        values[metric] = [round(value, 1) for value in series[:: 1 + (len(series) - 1) // VALUES_MAX]]
-    named = {metrics.SERVICE: os.environ.get(functions.SERVICE, "osqueue")}
-    if queue:
-        named[metrics.QUEUE] = queue
-    directive = {
-        "Namespace": os.environ.get(functions.NAMESPACE, functions.METRICS_NAMESPACE),
-        "Dimensions": [list(named)],
-        "Metrics": [{"Name": metric.name, "Unit": metric.unit} for metric in values],
-    }
-    line = {
-        "_aws": {"Timestamp": MACHINE.now_ms(), "CloudWatchMetrics": [directive]},
-        **named,
-        **{metric.name: value for metric, value in values.items()},
-    }
-    sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
-    sys.stdout.flush()

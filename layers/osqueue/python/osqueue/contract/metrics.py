@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-SERVICE = "service"  # the dimension that Powertools sets: functions.SERVICE
+SERVICE = "service"  # the dimension of a deployment; its value is functions.SERVICE
 QUEUE = "queue"
 
 

@@ -14,7 +14,7 @@ from ..stores.address import is_remote, open_store
 from .gateway import ACCOUNT
 
 LIBRARY = Path(__file__).resolve().parents[2]  # the folder that holds the package
-NEEDED = ("awslambdaric", "aws_lambda_powertools")
+NEEDED = ("awslambdaric",)
 
 # The runtime that is deployed. The runtime client behaves by it: signals are heard while it waits for events.
 EXECUTION = "AWS_Lambda_python3.14"
@@ -95,7 +95,7 @@ def environment_of(
         **passed,
         functions.STORE: store,
         functions.SERVICE: prefix,
-        functions.NAMESPACE: functions.METRICS_NAMESPACE,
+        functions.LOG_FORMAT: "JSON",
         functions.LOG_LEVEL: os.environ.get(functions.LOG_LEVEL, "INFO"),
         "AWS_REGION": region,
         "AWS_DEFAULT_REGION": region,
