@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from osqueue import child_process
 from osqueue.errors import Rejected, Unavailable
 from osqueue.pipeline.engines import helpers
 from osqueue.pipeline.engines.helpers import Helpers
@@ -67,7 +68,23 @@ def test_on_one_core_and_of_one_piece_nothing_goes_to_another_process(
     for engine, count in ((LocalEngine(), 5), (LocalEngine(2), 1)):
         assert engine.spread(pieces.numbered, range(count)) == [(piece, HERE) for piece in range(count)]
         engine.close()
-    assert 1 <= cores_here() <= (os.cpu_count() or 1)
+
+
+def test_cores_are_those_that_the_process_may_use_and_not_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    for there, used in ((1, 1), (3, 3), (100, 8)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, count=there: {*range(count)}, raising=False)
+        assert cores_here() == used
+
+
+def test_without_room_for_a_process_the_work_goes_on_here(
+    helping: Helpers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child_process, "start", refused)
+    assert helping.share(pieces.numbered, range(5)) == [(piece, HERE) for piece in range(5)]
+
+
+def refused(serve: object) -> None:
+    raise BlockingIOError("no more processes")
 
 
 def test_an_error_arrives_as_itself_and_the_next_pieces_have_another_process(

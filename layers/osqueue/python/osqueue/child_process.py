@@ -1,9 +1,9 @@
 """Processes that this one starts for itself: the same Python with the same path, spoken to in pickles.
 
 A child begins anew and takes nothing over, unlike a fork: threads of Rust and Arrow live in it as they do here. Nor
-does it import the main program, as those of ``multiprocessing`` do: that may be a script, which would run once more. It
-has a session of its own, because Ctrl-C is for whoever started it. When that one ends there is nothing more to read, and
-the child ends as well.
+does it import the main program, as those of ``multiprocessing`` do: that may be a script, which would run once more.
+It has a session of its own, because Ctrl-C is for whoever started it. When that one ends there is nothing more to read,
+and the child ends as well.
 """
 
 from __future__ import annotations

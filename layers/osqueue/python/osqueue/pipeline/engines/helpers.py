@@ -14,15 +14,14 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, BinaryIO, TypeVar
 
 from ... import child_process
 from ...errors import Unavailable
 
-ALONE_SECONDS = (
-    0.5  # about what a process takes to start: so no run costs more than twice what it would alone
-)
+ALONE_SECONDS = 0.5  # about what a process takes to start
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -112,11 +111,12 @@ class Helpers:
         return [answers[at] for at in range(len(pieces))]
 
     def _started(self, place: int, over: threading.Event) -> HelperProcess | None:
-        """The process of a place; None: the work was over before one was worth starting."""
+        """The process of a place; None: there is none, or the work was over before one was worth starting."""
         if self._running[place] is None and not over.wait(ALONE_SECONDS):
             with self._lock:
                 if not over.is_set():
-                    self._running[place] = HelperProcess()
+                    with suppress(OSError):  # there is no room for one more: it goes on without
+                        self._running[place] = HelperProcess()
         return self._running[place]
 
     def close(self) -> None:

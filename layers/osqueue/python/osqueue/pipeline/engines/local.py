@@ -36,14 +36,17 @@ MACROS = {
     "explode(list)": "unnest(list)",
     "get(list, place)": "list[place + 1]",
 }
+CORES_MAX = (
+    8  # a process takes 150 MB and more, and a container may have less time and memory than it sees cores
+)
 _PLAIN = pa.timestamp("us")  # a moment as it is here
 _SUM = pa.decimal128(38, 0)  # what sums of whole numbers are
 
 
 def cores_here() -> int:
-    """How many cores this process may use: all, or those that ``taskset`` or a container's set of cores leaves it."""
+    """How many cores to use: those of the machine, or that ``taskset`` leaves this process, and not too many."""
     allowed = getattr(os, "sched_getaffinity", None)  # not on macOS
-    return len(allowed(0)) if allowed else os.cpu_count() or 1
+    return min(CORES_MAX, len(allowed(0)) if allowed else os.cpu_count() or 1)
 
 
 class LocalEngine:
