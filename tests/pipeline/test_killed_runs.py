@@ -102,8 +102,18 @@ def test_a_run_after_one_that_was_killed_leaves_what_an_undisturbed_one_does(
     assert killed.returncode == -signal.SIGKILL
     assert held(archive) != wanted
     assert bool(marks(archive)) == (step == "compaction")
+    page = archive.tables.parent / "page"
+    left = [*page.glob(".report.html.*.draft")]
+    assert len(left) == (step == "report")
+    page.mkdir(exist_ok=True)
+    foreign, young = page / ".others.html.a-1.draft", page / ".report.html.a-1.draft"
+    for draft in (foreign, young):
+        draft.touch()
+    for draft in (foreign, *left):
+        os.utime(draft, (0, 0))  # long ago
     ended(started(archive))
     assert held(archive) == wanted
+    assert {*page.glob(".*.draft")} == {foreign, young}
 
 
 def test_compactions_at_once_leave_what_one_does(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -491,21 +490,6 @@ def test_a_file_that_cannot_be_written_is_named(engine: Engine, tables: str, tmp
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(Unavailable, match="could not be written"):
         run(engine, Review(tables, str(tmp_path / "file" / "report.html")))
-
-
-def test_drafts_that_killed_runs_left_long_ago_are_removed(
-    engine: Engine, tables: str, tmp_path: Path
-) -> None:
-    left, young, foreign = (
-        tmp_path / name
-        for name in (".report.html.a-1.draft", ".report.html.a-2.draft", ".other.html.a-1.draft")
-    )
-    for each in (left, young, foreign):
-        each.write_text("half a page")
-    for each in (left, foreign):
-        os.utime(each, (0, 0))
-    run(engine, Review(tables, str(tmp_path / "report.html")))
-    assert {*tmp_path.iterdir()} == {tmp_path / "report.html", young, foreign}
 
 
 def test_the_entry_point_prints_what_it_wrote(
