@@ -3,7 +3,7 @@
 The shape is that of a real log: 188,041 jobs of 27 queues over 11 days, in 3,551 hours of queues and 11,161 parts, one
 job in seven with a second attempt. The slopes are from runs over as many jobs in fewer parts, and in fewer hours. Then
 a week of 200 queues, each with 100 jobs an hour. Seconds are those of the processor, in one process, but for the goal
-of that week. Files are not flushed (``fsync=off``): what is measured is ours.
+of that week, which is for all cores and by a clock. Files are not flushed (``fsync=off``): what is measured is ours.
 """
 
 from __future__ import annotations
@@ -47,15 +47,16 @@ def run(options: BenchOptions) -> Iterator[Figure]:
     yield Figure("one hour of a queue more, at equal data", slope * 1000, "ms")
     queues = max(1, int(WEEK_QUEUES * options.scale))
     hours = queues * 24 * WEEK_DAYS
-    week = _measured(hours * WEEK_HOURLY, hours, hours, queues, WEEK_DAYS)
+    week = _measured(hours * WEEK_HOURLY, hours, hours, queues, WEEK_DAYS, all_cores=True)
     name = f"a week of {queues} queues with {WEEK_HOURLY} jobs an hour"
     yield exactly(f"{name}: in the table", week["jobs"], hours * WEEK_HOURLY, "jobs")
-    yield at_most(f"{name}, elapsed", week["elapsed"], WEEK_SECONDS_MAX * options.scale, "s")
+    yield at_most(f"{name}, elapsed", week["all, elapsed"], WEEK_SECONDS_MAX * options.scale, "s")
 
 
-def _measured(*shape: int) -> dict[str, Any]:
+def _measured(*shape: int, all_cores: bool = False) -> dict[str, Any]:
     with TemporaryDirectory(prefix="osqueue-bench-") as folder:
         command = [sys.executable, "-m", "bench.thin", folder, *map(str, shape)]
+        command += [] if all_cores else ["--cores", "1"]
         done = subprocess.run(
             command, cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True, timeout=SECONDS_MAX
         )
@@ -89,23 +90,22 @@ def fill(store: Path, jobs: int, hours: int, parts: int, queues: int = QUEUES, d
             made, number = made + count, number + 1
 
 
-def measure(folder: Path, engine_name: str = "local") -> dict[str, Any]:
-    """The seconds of each step of one run over the archive of a folder."""
+def measure(folder: Path, engine_name: str = "local", cores: int | None = None) -> dict[str, Any]:
+    """The seconds of each step of one run over the archive of a folder; of the processor, those of this process."""
     from osqueue.pipeline.ended import ended
     from osqueue.pipeline.engines import choice
     from osqueue.pipeline.jobs import compact, metrics, report
 
     store, tables = str(folder / "store"), f"file://{folder}/tables?fsync=off"
     took: dict[str, Any] = {}
-    began_at = perf_counter()
 
     @contextlib.contextmanager
     def timed(name: str) -> Iterator[None]:
-        began = process_time()
+        began, began_at = process_time(), perf_counter()
         yield
-        took[name] = process_time() - began
+        took[name], took[f"{name}, elapsed"] = process_time() - began, perf_counter() - began_at
 
-    with choice.engine(engine_name) as engine, timed("all"):
+    with choice.engine(engine_name, cores=cores) as engine, timed("all"):
         with timed("compact"):
             took["jobs"] = compact.run(engine, compact.Compaction(store, tables)).jobs
         with timed("metrics"):
@@ -113,7 +113,7 @@ def measure(folder: Path, engine_name: str = "local") -> dict[str, Any]:
             metrics.run(engine, metrics.Metrics(tables), read=read)
         with timed("report"):
             report.run(engine, report.Review(tables, str(folder / "report.html")), read)
-    return took | {"elapsed": perf_counter() - began_at}
+    return took
 
 
 def main() -> None:
@@ -123,10 +123,11 @@ def main() -> None:
         "shape", type=int, nargs="*", help="jobs, hours, parts, queues, days; none: filled already"
     )
     parser.add_argument("--engine", default="local")
+    parser.add_argument("--cores", type=int, help="of the engine local (all)")
     given = parser.parse_args()
     if given.shape:
         fill(given.folder / "store", *given.shape)
-    print(json.dumps(measure(given.folder, given.engine)))
+    print(json.dumps(measure(given.folder, given.engine, given.cores)))
 
 
 if __name__ == "__main__":

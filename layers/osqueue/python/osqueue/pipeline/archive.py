@@ -58,6 +58,11 @@ def hour_of(part: str) -> int:
     return at
 
 
+def hour_of_day(at_ms: int) -> int:
+    """Which hour of its day a moment falls into, 0 to 23."""
+    return at_ms % DAY_MS // HOUR_MS
+
+
 def queues_of(folder: str = ROOT) -> Flow[list[str]]:
     """The queues that the archive, or a table in a folder of its own, tells of. Raises Unavailable."""
     found: list[str] = []

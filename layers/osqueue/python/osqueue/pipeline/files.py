@@ -97,6 +97,23 @@ def key_of(table: str, partition: str, hour: int | None = None) -> str:
     )
 
 
+class TableFile(Struct, frozen=True):
+    """What the key of a file tells."""
+
+    partition: str
+    day_ms: int  # when its day begins
+    hour: int | None  # that it has for itself, 0 to 23; None: it has all others
+
+
+def _file_at(table: str, key: str) -> TableFile | None:
+    """Which file of a table a key is; None: it is somebody else's."""
+    found = _FILE.fullmatch(key.removeprefix(f"{table}/"))
+    day_ms = None if found is None else archive.begin_of(f"{found[1]}/hour=0")
+    if found is None or day_ms is None:
+        return None
+    return TableFile(found[1], day_ms, int(found[2]) if found[2] else None)
+
+
 # ── What is in a file ────────────────────────────────────────────────────────
 class TableFileWriter:
     """A file in the making: rows of one schema, compressed as they come. The same rows give the same bytes."""
@@ -285,15 +302,14 @@ def hours(
     """When the hours of a range begin that a table has of a queue. A day is not opened of which all are known."""
     found, shared = set(), dict[str, int]()
     for key in (yield from archive.days_of(f"{table}/", queue, since_ms, until_ms)):
-        file = _FILE.fullmatch(key.removeprefix(f"{table}/"))
-        begin = None if file is None else archive.begin_of(f"{file[1]}/hour=0")
-        if file is None or begin is None:
+        if (file := _file_at(table, key)) is None:
             continue
-        asked = [at for at in range(begin, begin + DAY_MS, HOUR_MS) if archive.inside(at, since_ms, until_ms)]
-        if file[2]:
-            found |= {begin + int(file[2]) * HOUR_MS} & {*asked}
+        day = range(file.day_ms, file.day_ms + DAY_MS, HOUR_MS)
+        asked = [at for at in day if archive.inside(at, since_ms, until_ms)]
+        if file.hour is not None:
+            found |= {day[file.hour]} & {*asked}
         elif any(at not in known for at in asked):
-            shared[key] = begin
+            shared[key] = file.day_ms
     for key, told in (yield from columns([*shared], ("hour",))).items():
         found |= {shared[key] + hour * HOUR_MS for hour in told["hour"].unique().to_pylist()}
     return {at for at in found if archive.inside(at, since_ms, until_ms)}
@@ -303,10 +319,8 @@ def last_hour(table: str, queue: str, since_ms: int | None = None) -> Flow[int |
     """When the last hour begins that a table has of a queue, on the day of a moment or later."""
     there = yield from archive.days_of(f"{table}/", queue, since_ms, None)
     for key in reversed(there):
-        file = _FILE.fullmatch(key.removeprefix(f"{table}/"))
-        begin = None if file is None else archive.begin_of(f"{file[1]}/hour=0")
-        if begin is not None:
-            return max((yield from hours(table, queue, begin, begin + DAY_MS)), default=None)
+        if (file := _file_at(table, key)) is not None:
+            return max((yield from hours(table, queue, file.day_ms, file.day_ms + DAY_MS)), default=None)
     return None
 
 
@@ -314,14 +328,13 @@ def there(
     table: str, queues: Sequence[str] = (), since: date | None = None, until: date | None = None
 ) -> Flow[list[tuple[str, str]]]:
     """The files that a table has, each as its partition and its key; of some queues, or of some days."""
-    since_ms, until_ms = map(_begin_of, (since, until))
-    end = None if until is None else f"date={until}"
+    since_ms, end_ms = map(_begin_of, (since, until))
     found = []
     for queue in queues or (yield from archive.queues_of(f"{table}/")):
-        for key in (yield from archive.days_of(f"{table}/", queue, since_ms, until_ms)):
-            file = _FILE.fullmatch(key.removeprefix(f"{table}/"))
-            if file and (end is None or file[1].split("/")[1] < end):
-                found.append((file[1], key))
+        for key in (yield from archive.days_of(f"{table}/", queue, since_ms, end_ms)):
+            file = _file_at(table, key)
+            if file and (end_ms is None or file.day_ms < end_ms):
+                found.append((file.partition, key))
     return found
 
 

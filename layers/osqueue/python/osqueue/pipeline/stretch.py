@@ -34,7 +34,7 @@ LOOK_BACK_MS_MAX = 31 * DAY_MS
 OUT_OF_RANGE = (pa.ArrowException, OverflowError)
 OWN_FILE_ROWS = 10_000  # jobs; few enough for a file of 23 such hours to be written within a second
 GROUP_ROWS = 10_000  # records that become rows together, of whatever hours they are
-TABLES = (ATTEMPTS, JOBS)  # as they are written, leases first: where a new hour has jobs, it is whole
+WRITTEN = (ATTEMPTS, JOBS)  # as they are written, leases first: where a new hour has jobs, it is whole
 DELETED = "it was deleted while it was read"
 
 
@@ -118,7 +118,7 @@ class _Drafts:
 
     def __init__(self) -> None:
         self._hours: dict[tuple[str, int], TableFileWriter] = {}
-        self.rows = {table.name: 0 for table in TABLES}
+        self.rows = {table.name: 0 for table in WRITTEN}
         self.suspect = 0
 
     def add(self, parts: dict[str, list[ArchiveRecord]]) -> None:
@@ -173,8 +173,8 @@ class _Task:
             return self._in_groups(hours, 1)
 
     def _in_groups(self, hours: Sequence[Hour], group_rows: int) -> Compacted:
-        numbers = [_of_day(each.at_ms) for each in hours]
-        tables = {table.name: DayFiles(self._tables, table, hours[0].partition, numbers) for table in TABLES}
+        numbers = [archive.hour_of_day(each.at_ms) for each in hours]
+        tables = {table.name: DayFiles(self._tables, table, hours[0].partition, numbers) for table in WRITTEN}
         hours = self._listed_again(hours)  # what others have written there so far is made of no later parts
         drafts, group = _Drafts(), dict[str, list[ArchiveRecord]]()
         aside: list[SkippedPart] = []
@@ -259,7 +259,7 @@ class _Task:
             self._in_table[day_ms] = self._tables.run(files.hours(JOBS.name, queue, *window, archived))
         if at_ms not in self._in_table[day_ms]:
             return set()
-        hour = _of_day(at_ms)
+        hour = archive.hour_of_day(at_ms)
         own = self._in_file(day_ms, hour).get(hour, set())
         if self._shared is None or self._shared[0] != day_ms:
             self._shared = day_ms, self._in_file(day_ms)
@@ -286,10 +286,6 @@ class _Task:
         return [
             replace(each, parts=archive.in_order({*each.parts, *now.get(each.at_ms, ())})) for each in hours
         ]
-
-
-def _of_day(at_ms: int) -> int:
-    return at_ms % DAY_MS // HOUR_MS
 
 
 DecodedPart = tuple[str, list[ArchiveRecord], str]  # its key, its records, and why it has none to be trusted

@@ -25,7 +25,6 @@ from ..limits import AT_MS_MAX
 from ..model.fields import DescribedField
 from ..model.job_options import linked
 from . import archive, clocks
-from .archive import DAY_MS, HOUR_MS
 from .option_columns import KEPT
 from .tables import ATTEMPTS, JOBS
 from .view_columns import ATTEMPT
@@ -61,7 +60,7 @@ def rows(parts: Mapping[str, Sequence[ArchiveRecord]]) -> Rows:
         mine, hour_ms = [(each, own(each)) for each in records], archive.hour_of(part)
         told += mine
         suspect += _suspect(mine, hour_ms)
-        hours += [hour_ms % DAY_MS // HOUR_MS] * len(mine)
+        hours += [archive.hour_of_day(hour_ms)] * len(mine)
     leases = pa.StructArray.from_arrays(
         _leases([lease for _, mine in told for lease in mine]), fields=list(_LEASE)
     )

@@ -6,20 +6,17 @@ a time. It ends with whoever started it: then there is nothing more to read.
 
 from __future__ import annotations
 
-import os
 import pickle
 import subprocess
-import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from .. import forks
+from .. import child_process, forks
 from ..errors import Unavailable
 from .base import Failed, Store, StoreReply, StoreRequest
 
 THREADS = 32  # requests at a time; more than that wait
-_SERVE = "import sys; sys.path[:] = {path!r}; from osqueue.stores.forked import serve; serve()"
 
 Opening = tuple[type[Store], tuple[Any, ...]]
 
@@ -45,7 +42,7 @@ class ForkedStore:
                 assert self._process is not None
                 self._count += 1
                 self._asked[self._count] = answer
-                _send(self._process, (self._count, request))
+                child_process.send(self._process, (self._count, request))
         except OSError as error:  # it cannot be started, or has just ended
             return Failed(_lost(type(error).__name__))
         return answer.result()
@@ -60,20 +57,13 @@ class ForkedStore:
 
     def _start(self) -> None:
         self._asked = {}
-        process = subprocess.Popen(  # noqa: S603 - this Python
-            [sys.executable, "-c", _SERVE.format(path=sys.path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,  # a fork would copy what waits in a buffer, and send it once more
-            start_new_session=True,  # Ctrl-C is for whoever asks
-        )
-        _send(process, self._opening)
+        process = child_process.start(serve)
+        child_process.send(process, self._opening)
         threading.Thread(target=self._hear, args=(process, self._asked), daemon=True).start()
         self._process, self._of = process, forks.process()
 
     def _hear(self, process: subprocess.Popen[bytes], asked: dict[int, Future[StoreReply]]) -> None:
-        assert process.stdout is not None
-        answers = os.fdopen(os.dup(process.stdout.fileno()), "rb")
+        answers = child_process.answers_of(process)
         try:
             while True:
                 number, reply = pickle.load(answers)  # noqa: S301 - of a process of our own
@@ -89,13 +79,6 @@ class ForkedStore:
             answer.set_result(Failed(_lost(f"exit code {process.returncode}")))
 
 
-def _send(process: subprocess.Popen[bytes], message: object) -> None:
-    assert process.stdin is not None
-    rest = memoryview(pickle.dumps(message))
-    while rest:
-        rest = rest[os.write(process.stdin.fileno(), rest) :]
-
-
 def _lost(how: str) -> Unavailable:
     return Unavailable(
         f"the process that asks the store for this forked child is lost ({how}). "
@@ -105,8 +88,7 @@ def _lost(how: str) -> Unavailable:
 
 def serve() -> None:
     """Carry out what comes on the standard input, until it ends."""
-    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever else is printed is no answer
+    requests, answers = child_process.pipes()
     kind, arguments = pickle.load(requests)  # noqa: S301 - of the process that started this one
     store = kind(*arguments)
     lock = forks.lock()

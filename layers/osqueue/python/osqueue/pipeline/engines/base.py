@@ -90,7 +90,7 @@ class Engine(Protocol):
         """Make a function of so many texts known to SQL. It lies in a module, so that workers find it."""
 
     def spread(self, function: Callable[[T], R], pieces: Sequence[T]) -> list[R]:
-        """Apply a function to each piece of work, wherever there is room."""
+        """Apply a function to each piece of work, wherever there is room. It lies in a module, as workers find it."""
 
 
 def rows(engine: Engine, relation: Relation) -> list[dict[str, Any]]:

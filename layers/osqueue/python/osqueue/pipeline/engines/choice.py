@@ -53,14 +53,19 @@ def chosen(asked: str, workload: PipelineInput) -> Iterator[Engine]:
 
 
 @contextmanager
-def engine(name: str, settings: Mapping[str, str] | None = None) -> Iterator[Engine]:
-    """An engine of this name; ``settings`` are Spark's. Raises NotInstalled or Unavailable."""
+def engine(
+    name: str, settings: Mapping[str, str] | None = None, cores: int | None = None
+) -> Iterator[Engine]:
+    """An engine of this name. ``settings`` are Spark's; ``cores`` are those of local, all of them unless given.
+
+    Raises NotInstalled or Unavailable.
+    """
     if name == LOCAL:
         if (why := needs.missing_locally()) is not None:
             raise NotInstalled(f"the engine local cannot run. {why}")
-        from .local import LocalEngine
+        from .local import LocalEngine, cores_here
 
-        local = LocalEngine()
+        local = LocalEngine(cores or cores_here())
         try:
             yield local
         finally:

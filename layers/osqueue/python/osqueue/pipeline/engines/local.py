@@ -1,10 +1,12 @@
-"""The pipeline in this process, by DuckDB: no Java, nothing to start, and any store that the library can open.
+"""The pipeline on this machine, by DuckDB: no Java, and any store that the library can open.
 
-Tables are read by the library into memory. Moments are without a time zone here, and in UTC.
+Tables are read by the library into memory. Moments are without a time zone here, and in UTC. Other processes help with
+pieces of work on the cores that are idle.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime
@@ -21,6 +23,7 @@ from ..places import store_at
 from ..tables import TABLES, TableSpec
 from ..view_columns import MOMENT
 from .base import Relation
+from .helpers import Helpers
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -33,17 +36,28 @@ MACROS = {
     "explode(list)": "unnest(list)",
     "get(list, place)": "list[place + 1]",
 }
+CORES_MAX = (
+    8  # a process takes 150 MB and more, and a container may have less time and memory than it sees cores
+)
 _PLAIN = pa.timestamp("us")  # a moment as it is here
 _SUM = pa.decimal128(38, 0)  # what sums of whole numbers are
 
 
+def cores_here() -> int:
+    """How many cores to use: those of the machine, or that ``taskset`` leaves this process, and not too many."""
+    allowed = getattr(os, "sched_getaffinity", None)  # not on macOS
+    return min(CORES_MAX, len(allowed(0)) if allowed else os.cpu_count() or 1)
+
+
 class LocalEngine:
-    """A database in memory."""
+    """A database in memory, and processes that do pieces of work beside this one."""
 
     name = "local"
-    cores = 1
 
-    def __init__(self) -> None:
+    def __init__(self, cores: int = 1) -> None:
+        """On one core no other process is started."""
+        self.cores = cores
+        self._helpers = Helpers(cores - 1)  # this process works, too
         self._database = duckdb.connect()
         self._numbers = count()
         self._functions: set[str] = set()
@@ -110,10 +124,13 @@ class LocalEngine:
         self._database.create_function(name, function, ["VARCHAR"] * texts, "VARCHAR", **options)
 
     def spread(self, function: Callable[[T], R], pieces: Sequence[T]) -> list[R]:
-        return list(map(function, pieces))
+        if self.cores == 1 or len(pieces) < 2:
+            return list(map(function, pieces))
+        return self._helpers.share(function, pieces)
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Give the memory back, and end the processes."""
+        self._helpers.close()
         self._database.close()
 
 

@@ -2,7 +2,7 @@
 
     spark-submit pipeline/jobs/compact.py s3://bucket/prefix s3://bucket/tables --at 2026-01-05T10:05:00Z
 
-Spark spreads stretches of hours over its tasks (``pipeline.stretch``), batch by batch. A run over the same hours
+An engine spreads stretches of hours over its cores (``pipeline.stretch``), batch by batch. A run over the same hours
 changes nothing, so a scheduled run goes over the latest hours again and so finds parts that came late or were written
 anew; where earlier runs did not get that far, or were killed, it begins with the hour at which they stopped. A part
 that came late may repeat what later hours have: to mend an hour, leave out ``--until``.

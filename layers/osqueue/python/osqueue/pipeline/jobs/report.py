@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from glob import escape
 from pathlib import Path
 
 from msgspec import Struct
@@ -30,6 +31,8 @@ from ..report.page import page
 from . import command
 from .command import milliseconds, moment
 from .metrics import ends_of
+
+LEFTOVER_MS_MAX = 3_600_000  # a draft of the page older than this belongs to a run that was killed
 
 
 class Review(Struct, frozen=True):
@@ -133,6 +136,10 @@ def _write(out: str, text: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft.write_bytes(text)
         draft.replace(path)
+        for each in path.parent.glob(f".{escape(path.name)}.*.draft"):
+            with suppress(FileNotFoundError):  # its run has ended just now
+                if each.stat().st_mtime_ns < (MACHINE.now_ms() - LEFTOVER_MS_MAX) * 1_000_000:
+                    each.unlink()
     except OSError as error:
         raise Unavailable(
             f"{path} could not be written: {error.strerror}. Name another file as out."
