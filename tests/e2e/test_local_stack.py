@@ -87,7 +87,7 @@ def test_the_schedule_archives_what_is_finished(tmp_path: Path) -> None:
 
         def on_line(who: str, line: str) -> None:
             seen.append((who, line))
-            if who == "reaper" and '"archived":1' in line:
+            if who == "reaper" and '"archived": 1' in line:
                 archived.set()
 
         with Stack(store, schedule_seconds=0.2, on_line=on_line):
