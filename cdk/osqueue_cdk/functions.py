@@ -110,7 +110,11 @@ class Functions(Construct):
             table.LOG_LEVEL: self._settings.log_level,
             WAKES_VARIABLE: "lambda",
         }
-        return {**environment, table.EVENT_BUS: self._names.bus} if self._settings.events else environment
+        if self._settings.events:
+            environment[table.EVENT_BUS] = self._names.bus
+        if self._settings.jwt is not None and self._settings.jwt.scopes is not None:
+            environment[table.SCOPES] = self._settings.jwt.scopes
+        return environment
 
     def _role(self, function: FunctionSpec, name: str, group: logs.LogGroup) -> iam.Role:
         role = iam.Role(

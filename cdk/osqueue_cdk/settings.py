@@ -38,6 +38,8 @@ class Jwt(Part, frozen=True, kw_only=True):
     # Its /.well-known/openid-configuration is read.
     issuer: Annotated[str, Meta(pattern=r"^https://[^/\s]+\S*\Z")]
     audience: Annotated[tuple[str, ...], Meta(min_length=1)]
+    # What scopes of ours begin with: then a token may do what its scopes say of which queues. None: everything.
+    scopes: Annotated[str, Meta(pattern=r"^[\x21\x23-\x5B\x5D-\x7E]+\Z")] | None = None
 
 
 class Cors(Part, frozen=True, kw_only=True):

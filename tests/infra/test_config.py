@@ -120,7 +120,7 @@ def test_without_an_environment_the_known_ones_are_named(name: object) -> None:
         ({"throttle": {"rat": 7}}, "environment x, throttle: unknown key 'rat'; known are rate, burst"),
         (
             {"jwt": {"isuer": "https://a.example"}},
-            "environment x, jwt: unknown key 'isuer'; known are issuer, audience",
+            "environment x, jwt: unknown key 'isuer'; known are issuer, audience, scopes",
         ),
     ],
 )
@@ -145,6 +145,7 @@ def test_an_unknown_key_is_refused_with_the_known_ones(entry: dict[str, Any], sa
         ("jwt.issuer", {"jwt": {"issuer": "http://plain.example", "audience": ["jobs"]}}),
         ("jwt.issuer", {"jwt": {"issuer": "https://a.example/pool one", "audience": ["jobs"]}}),
         ("jwt.issuer", {"jwt": {"issuer": "https://a.example/pool\n", "audience": ["jobs"]}}),
+        ("jwt.scopes", {"jwt": {"issuer": "https://a.example", "audience": ["jobs"], "scopes": "os queue"}}),
         ("jwt.audience", {"jwt": {"issuer": "https://a.example", "audience": []}}),
         ("audience", {"jwt": {"issuer": "https://a.example"}}),
         ("concurrency", {"concurrency": {"enqueu": 5}}),

@@ -58,7 +58,7 @@ PUBLIC = {
     "Domain": "(*, name, certificate, zone=)",
     "Endpoints": "(*, vpc, route_tables=, subnets=, security_groups=)",
     "Functions": "(scope, construct_id, *, name, settings, assets)",
-    "Jwt": "(*, issuer, audience)",
+    "Jwt": "(*, issuer, audience, scopes=)",
     "Misconfigured": "(args, kwargs)",
     "Operations": "(scope, construct_id, *, name, settings, api_id, more=)",
     "Osqueue": "(scope, construct_id, *, name, settings=, assets=)",

@@ -235,6 +235,18 @@ def test_the_routes_are_those_of_the_table(name: str, environments: Any, policie
     assert len(routes) == len(ROUTES)
 
 
+@pytest.mark.parametrize("scopes", [None, "osqueue/"])
+def test_functions_are_told_what_scopes_begin_with(scopes: str | None, synthesise: Any) -> None:
+    jwt = {
+        "issuer": "https://id.example/pool",
+        "audience": ["jobs"],
+        **({"scopes": scopes} if scopes else {}),
+    }
+    made = Template.from_json(synthesise("x", {"x": {"jwt": jwt}}).templates["functions"])
+    for each in made.find_resources("AWS::Lambda::Function").values():
+        assert each["Properties"]["Environment"]["Variables"].get(table.SCOPES) == scopes
+
+
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_every_route_asks_for_a_signature(name: str, environments: Any) -> None:
     routes = environments[name].resources("api", "AWS::ApiGatewayV2::Route").values()

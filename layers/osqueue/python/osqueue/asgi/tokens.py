@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import os
-from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from msgspec import Struct
 from .. import forks
 from ..clock import MACHINE, Machine
 from ..contract.error_codes import Forbidden, Unauthorized
-from ..contract.roles import OPEN, Role, may
+from ..contract.roles import OPEN, Role, covers, may
 from ..contract.route import Route
 from ..errors import Rejected
 
@@ -43,10 +42,6 @@ class Token(Struct, frozen=True, forbid_unknown_fields=True):
     sha256: str
     roles: tuple[Role, ...]
     queues: tuple[str, ...] = ("*",)
-
-    def covers(self, queue: str) -> bool:
-        """Whether it is for this queue; "" stands for all of them."""
-        return any(each == "*" or (queue and fnmatchcase(queue, each)) for each in self.queues)
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
@@ -87,7 +82,7 @@ class Identity(Struct, frozen=True):
                 " tokens.",
                 permanent=True,
             )
-        if not token.covers(queue):
+        if not covers(token.queues, queue):
             what = f"queue {queue}" if queue else "all queues at once"
             raise Forbidden(
                 f"token {token.name} is not for {what}: it is for {', '.join(token.queues)}.", permanent=True

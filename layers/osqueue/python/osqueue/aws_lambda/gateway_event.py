@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from ..contract.error_codes import Malformed, fault_of
 from ..contract.functions import DEADLINE_MARGIN_S, GATEWAY_TIMEOUT_S
-from ..server.app import ApiRequest, ApiResponse, failure
+from ..server.app import ApiRequest, ApiResponse, Permit, failure
 from ..server.reading import pairs_of
 
 # A longer body is sent as base64, which grows less than text whose quotes are escaped.
@@ -28,7 +28,9 @@ def request_id(event: dict[str, Any]) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def request_of(event: dict[str, Any], deadline_s: float, now_ms: int) -> ApiRequest | ApiResponse:
+def request_of(
+    event: dict[str, Any], deadline_s: float, now_ms: int, permit: Permit | None = None
+) -> ApiRequest | ApiResponse:
     """The request an event stands for, or the answer to one that cannot be read."""
     try:
         body = _body_of(event)
@@ -40,7 +42,7 @@ def request_of(event: dict[str, Any], deadline_s: float, now_ms: int) -> ApiRequ
         return failure(fault_of(error))
     method = event["requestContext"]["http"]["method"]
     left = min(deadline_s, seconds_left(event, now_ms) - DEADLINE_MARGIN_S)
-    return ApiRequest(method, _path_of(event), query, body, left)
+    return ApiRequest(method, _path_of(event), query, body, left, permit)
 
 
 def answer_of(response: ApiResponse) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class Function:
             waker=_waker(),
         )
         self._log = RequestLog(machine)
+        self._caller_of = _callers()
         self._patience: TimedCaller[ApiResponse] = TimedCaller()
         # A cold start has more of a processor than the first request: what that will need is loaded now.
         self.api.load()
@@ -76,7 +77,8 @@ class Function:
     def _served(self, event: Any, context: Any, left: float, counts: InvocationCounts) -> Any:
         if gateway_event.is_request(event):
             self._log.begin(gateway_event.request_id(event) or context.aws_request_id, context.aws_request_id)
-            request = gateway_event.request_of(event, left, self.machine.now_ms())
+            permit = None if self._caller_of is None else self._caller_of(event).permit
+            request = gateway_event.request_of(event, left, self.machine.now_ms(), permit)
             return gateway_event.answer_of(self._answer(request, counts))
         self._log.begin(context.aws_request_id, context.aws_request_id)
         if isinstance(event, dict) and event.get("source") == SCHEDULE and self._scheduled:
@@ -98,7 +100,9 @@ class Function:
             return request
         began = self.machine.monotonic()
         deadline_s = max(DEADLINE_S_MIN, request.deadline_s)
-        asked = ApiRequest(request.method, request.path, request.query, request.body, deadline_s)
+        asked = ApiRequest(
+            request.method, request.path, request.query, request.body, deadline_s, request.permit
+        )
         answer = self._patience.call(lambda: self.api.answer(asked), deadline_s + GRACE_S)
         response = answer or failure(_SILENT)
         if response.status >= FAULTS_OF_OURS:
@@ -122,6 +126,16 @@ def _routes_of(name: str) -> list[Route]:
 
         mine = [route for route in ROUTES if route.function == name]
     return mine
+
+
+def _callers() -> Any:
+    """What tells callers by their events; None: the gateway alone decides."""
+    prefix = os.environ.get(functions.SCOPES)
+    if prefix is None:
+        return None
+    from .scopes import caller_of
+
+    return lambda event: caller_of(event, prefix)
 
 
 def _waker() -> Any:

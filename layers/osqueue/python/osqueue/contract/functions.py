@@ -22,6 +22,7 @@ STORE = "OSQUEUE_STORE"  # the address of the bucket: s3://bucket/prefix
 EVENT_BUS = (
     "OSQUEUE_EVENT_BUS"  # the name of an EventBridge bus that is told of every transition; may be absent
 )
+SCOPES = "OSQUEUE_SCOPES"  # what scopes of tokens begin with; may be absent: tokens then allow everything
 SERVICE = "OSQUEUE_SERVICE"  # the deployment's name, on each line of the log and each metric
 METRICS_NAMESPACE = "osqueue"
 LOG_LEVEL = "OSQUEUE_LOG_LEVEL"  # DEBUG, INFO, WARNING or ERROR: which lines the log gets

@@ -1,4 +1,5 @@
-"""What a caller with a role may do. A server that knows its callers (``osqueue serve``) asks here.
+"""What a caller with a role may do. Whoever knows callers asks here: ``osqueue serve``, and functions behind
+tokens with scopes.
 
 ``operate`` may do everything. ``read`` may look at everything, contents included, and change nothing. ``enqueue`` is
 what a producer needs: to add jobs, follow them and take them back. ``work`` is what a worker needs for those it holds.
@@ -6,7 +7,9 @@ what a producer needs: to add jobs, follow them and take them back. ``work`` is 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
+from fnmatch import fnmatchcase
 
 from .route import Route
 
@@ -28,6 +31,11 @@ _ALLOWED: dict[Role, set[str]] = {
     Role.WORK: {"claim", "complete", "turn", "heartbeat", "put_worker", "delete_worker", "upload"} | _FOLLOW,
 }
 OPEN = {"health", "openapi"}  # to anybody: they tell of no queue
+
+
+def covers(patterns: Iterable[str], queue: str) -> bool:
+    """Whether what is said of these queues is said of this one; "" stands for all of them."""
+    return any(each == "*" or (queue and fnmatchcase(queue, each)) for each in patterns)
 
 
 def may(role: Role, route: Route) -> bool:

@@ -1,0 +1,61 @@
+"""What a caller's token lets it do, by OAuth scopes (RFC 6749, 3.3): checked here, where the queue is known.
+
+The gateway has checked the token and hands its claims on, but it knows routes alone, and a queue is no part of a route.
+A scope is ``<prefix><queue>:<role>``, with a role of ``contract.roles`` and a queue's name or a pattern. With the
+prefix ``osqueue/``: ``osqueue/emails:enqueue``, ``osqueue/orders-*:work``, ``osqueue/*:read``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from ..contract.error_codes import Forbidden
+from ..contract.roles import OPEN, Role, covers, may
+from ..contract.route import Route
+
+CLAIMS = ("scope", "scp")  # where issuers put them
+
+
+class ScopedCaller(Struct, frozen=True):
+    """A caller by its token's scopes: those that are ours, and what each gives on which queues."""
+
+    prefix: str
+    grants: tuple[tuple[str, Role], ...]
+
+    def permit(self, route: Route, queue: str) -> None:
+        """Raises Forbidden, with a scope that would do, for what no scope covers; "" stands for all queues."""
+        if route.name in OPEN or any(
+            may(role, route) and covers((pattern,), queue) for pattern, role in self.grants
+        ):
+            return
+        least = next(role for role in (Role.READ, Role.ENQUEUE, Role.WORK, Role.OPERATE) if may(role, route))
+        has = ", ".join(f"{self.prefix}{pattern}:{role.value}" for pattern, role in self.grants)
+        raise Forbidden(
+            f"this token may not {route.name} {f'queue {queue}' if queue else 'all queues at once'}: its scopes are"
+            f" {has or 'none of ours'}. One that has {self.prefix}{queue or '*'}:{least.value} may.",
+            permanent=True,
+        )
+
+
+def caller_of(event: dict[str, Any], prefix: str) -> ScopedCaller:
+    """Who sent a request of the gateway. One whose event has no claims has no scopes."""
+    grants = []
+    for scope in _scopes_of(event):
+        pattern, _, name = scope.removeprefix(prefix).rpartition(":")
+        if scope.startswith(prefix) and pattern and name in _ROLES:
+            grants.append((pattern, _ROLES[name]))
+    return ScopedCaller(prefix, tuple(grants))
+
+
+_ROLES = {role.value: role for role in Role}
+
+
+def _scopes_of(event: dict[str, Any]) -> list[str]:
+    found: Any = event["requestContext"]
+    for name in ("authorizer", "jwt", "claims"):
+        found = found.get(name) if isinstance(found, dict) else None
+    claims = found if isinstance(found, dict) else {}
+    text = next((claims[name] for name in CLAIMS if isinstance(claims.get(name), str)), "")
+    return text.strip("[]").split()  # the gateway writes a list of claims as [a b]
