@@ -1,0 +1,28 @@
+"""Addresses of empty places in every kind of store, each one test's own. A server is started where one is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+SHARED = ("file", "s3", "s3-express", "gs", "az", "valkey")  # that other processes can open
+
+
+def address_in(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of a place in a store of this kind."""
+    given = request.getfixturevalue
+    if kind == "valkey":
+        own: str = given("valkey").address()
+        return own
+    if kind == "gs":
+        bucket = given("gcs_bucket")
+        return f"gs://{bucket}/some/prefix?endpoint={given('gcs').endpoint}"
+    if kind == "az":
+        return f"az://{given('azure_place')}?endpoint={given('azure_endpoint')}"
+    if kind == "s3-express":
+        return f"s3://{given('directory_bucket')}/some/prefix"
+    if kind == "s3":
+        bucket = given("s3_bucket")
+        return f"s3://{bucket}/some/prefix?endpoint={given('s3_endpoint')}"
+    return f"file://{tmp_path}/jobs" if kind == "file" else f"memory://{tmp_path}"
