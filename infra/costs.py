@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from osqueue.stores.prices import EXPRESS, MILLION, STANDARD, S3Prices
+from osqueue.stores.prices import EXPRESS, MILLION, STANDARD, StorePrices
 
 HOURS_A_MONTH = 730
 MINUTES_A_MONTH = HOURS_A_MONTH * 60
@@ -211,7 +211,7 @@ class CostLine(Struct, frozen=True):
     dollars: float
 
 
-def bill(load: Workload, prices: S3Prices = STANDARD) -> list[CostLine]:
+def bill(load: Workload, prices: StorePrices = STANDARD) -> list[CostLine]:
     """What a month of a load costs, line by line."""
     found = used(load)
     passing = found.passes * PASS_SECONDS * REAPER_MEMORY_GB
@@ -239,7 +239,7 @@ def bill(load: Workload, prices: S3Prices = STANDARD) -> list[CostLine]:
     ]
 
 
-def total(load: Workload, prices: S3Prices = STANDARD) -> float:
+def total(load: Workload, prices: StorePrices = STANDARD) -> float:
     """Dollars a month."""
     return sum(line.dollars for line in bill(load, prices))
 

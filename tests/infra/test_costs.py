@@ -27,7 +27,7 @@ from osqueue.aws import consumer
 from osqueue.contract.functions import FUNCTIONS
 from osqueue.model.worker import WorkerEntry
 from osqueue.stores.memory import MemoryStore
-from osqueue.stores.prices import EXPRESS, STANDARD, S3Prices
+from osqueue.stores.prices import EXPRESS, STANDARD, StorePrices
 from osqueue.testing import Clock
 from osqueue.testing.consumers import InvocationContext, LocalWaker
 from osqueue.worker import registration
@@ -351,7 +351,7 @@ def test_the_printed_bill_is_that_of_the_bucket(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     options: list[str],
-    prices: S3Prices,
+    prices: StorePrices,
 ) -> None:
     monkeypatch.setattr("sys.argv", ["costs", *options])
     costs.main()

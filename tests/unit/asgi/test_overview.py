@@ -25,7 +25,7 @@ from osqueue.server.async_app import AsyncApi
 from osqueue.stores.base import Failed, List, StoreReply, StoreRequest
 from osqueue.stores.counting import CountingStore
 from osqueue.stores.memory import MemoryStore
-from osqueue.stores.prices import EXPRESS, STANDARD, S3Prices
+from osqueue.stores.prices import EXPRESS, STANDARD, StorePrices
 
 
 class Handmade(Machine):
@@ -53,7 +53,7 @@ class Dying(MemoryStore):
 class Watched:
     """A store of some queues, and an overview of them whose ticks a test makes."""
 
-    def __init__(self, elsewhere: bool = False, prices: S3Prices | None = STANDARD) -> None:
+    def __init__(self, elsewhere: bool = False, prices: StorePrices | None = STANDARD) -> None:
         self.machine = Handmade()
         self.inner = Dying()
         self.store = CountingStore(self.inner)
@@ -81,7 +81,7 @@ class Watched:
         return sum(self.store.requests.values())
 
 
-def told(story: Callable[[Watched], Awaitable[None]], prices: S3Prices | None = STANDARD) -> None:
+def told(story: Callable[[Watched], Awaitable[None]], prices: StorePrices | None = STANDARD) -> None:
     async def run() -> None:
         await story(Watched(prices=prices))
 
@@ -266,7 +266,7 @@ def test_a_store_that_does_not_answer_is_told_of_until_it_does() -> None:
     ("prices", "get", "listing"), [(STANDARD, 0.4, 5), (EXPRESS, 0.03, 1.13), (None, 0, 0)]
 )
 def test_requests_are_counted_and_cost_what_the_bucket_asks(
-    prices: S3Prices | None, get: float, listing: float
+    prices: StorePrices | None, get: float, listing: float
 ) -> None:
     async def story(here: Watched) -> None:
         await here.enqueue("mail")

@@ -69,7 +69,9 @@ def test_looking_for_jobs_costs_what_reads_cost() -> None:
     assert seldom.figures["dollars_a_month"] == pytest.approx(0.1051)
     free, _ = polling("file:///var/lib/jobs")
     assert free.found.endswith("they cost no money here")
-    untold, _ = polling("gs://bucket/prefix")
+    google, _ = polling("gs://bucket/prefix")
+    assert google.found.endswith("$1.05 (Google Cloud Storage, one region)")
+    untold, _ = polling("az://container/prefix")
     assert "no money" not in untold.found
 
 

@@ -24,7 +24,7 @@ from ..contract.operations import BY_NAME, QUEUES_MAX
 from ..core.budgets import budgets
 from ..core.state import State
 from ..server.app import ApiRequest, ApiResponse
-from ..stores.prices import S3Prices
+from ..stores.prices import StorePrices
 from .heads import HeadMemory
 
 TICK_S = 1.0
@@ -203,7 +203,7 @@ class Overview:
         view: Answers,
         memory: HeadMemory | None,
         counts: Callable[[], Mapping[str, int]],
-        prices: S3Prices | None,
+        prices: StorePrices | None,
     ) -> None:
         self._view = view
         self._memory = memory

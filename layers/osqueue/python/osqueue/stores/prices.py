@@ -1,6 +1,7 @@
-"""What S3 asks for requests and storage: list prices of us-east-1, in US dollars, as published in 2026.
+"""What clouds ask for requests and storage: list prices in US dollars, as published in 2026.
 
-Those of S3 Express One Zone are of April 2025, and not read again since. Of other clouds none are known here.
+S3's are those of us-east-1, Google's of standard storage in one region such as us-central1. Those of S3 Express One Zone
+are of April 2025, and not read again since. Azure's depend on region, tier and redundancy, and are not known here.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from .s3_place import is_directory
 MILLION = 1_000_000
 
 
-class S3Prices(Struct, frozen=True):
+class StorePrices(Struct, frozen=True):
     """Dollars a million requests, and a gigabyte a month."""
 
     name: str
@@ -31,8 +32,8 @@ class S3Prices(Struct, frozen=True):
         return (dear * self.put + counts.get("get", 0) * self.get) / MILLION
 
 
-STANDARD = S3Prices("S3 Standard", put=5.0, get=0.4, gigabyte_month=0.023)
-EXPRESS = S3Prices(
+STANDARD = StorePrices("S3 Standard", put=5.0, get=0.4, gigabyte_month=0.023)
+EXPRESS = StorePrices(
     "S3 Express One Zone",
     put=1.13,
     get=0.03,
@@ -40,14 +41,16 @@ EXPRESS = S3Prices(
     gigabyte_written=0.0032,
     gigabyte_read=0.0006,
 )
+GOOGLE = StorePrices("Google Cloud Storage, one region", put=5.0, get=0.4, gigabyte_month=0.02)
+
+_UNKNOWN = "az:"  # it asks for money
 
 
-_UNKNOWN = ("gs:", "az:")  # they ask for money
-
-
-def prices_at(address: str) -> S3Prices | None:
+def prices_at(address: str) -> StorePrices | None:
     """What requests at an address cost; None: nothing, or nobody here knows. See ``is_free``."""
     scheme, _, place = address.partition("://")
+    if scheme.lower() == "gs":
+        return GOOGLE
     if scheme.lower() != "s3":
         return None
     return EXPRESS if is_directory(re.split("[/?]", place)[0]) else STANDARD
