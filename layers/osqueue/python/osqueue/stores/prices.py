@@ -1,6 +1,6 @@
 """What clouds ask for requests and storage: list prices in US dollars, as published in 2026.
 
-S3's are those of us-east-1, Google's of standard storage in one region such as us-central1. Those of S3 Express One Zone
+S3's are those of us-east-1, Google's of standard storage in one region, as us-central1. Those of S3 Express One Zone
 are of April 2025, and not read again since. Azure's depend on region, tier and redundancy, and are not known here.
 """
 
