@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 
@@ -13,6 +14,7 @@ from osqueue.errors import NotInstalled, NotSupported, OsqueueError, Timeout, Un
 from osqueue.maintenance.store_probes import OK, StoreProbes
 from osqueue.stores import azure, objects
 from osqueue.stores import gcs as gcs_module
+from osqueue.stores.address import open_store
 from osqueue.stores.azure import AzureStore
 from osqueue.stores.base import (
     Delete,
@@ -234,15 +236,29 @@ def test_a_missing_account_is_named(credentials: None, monkeypatch: pytest.Monke
     assert error.permanent
 
 
-def test_a_shared_access_signature_signs_no_deletion(
-    stub: ToldServer, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("variable", ["AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_SAS_TOKEN"])
+def test_a_shared_access_signature_is_enough_for_everything(
+    azure_place: str, azure_endpoint: str, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_KEY")
-    monkeypatch.setenv("AZURE_STORAGE_SAS_KEY", "sv=2023-11-03&sig=hunter2")
+    monkeypatch.setenv(variable, azure_server.shared_access_signature())
+    with closing(open_store(f"az://{azure_place}?endpoint={azure_endpoint}").inner) as store:
+        for key in ("a/b", "a b+c", "a%2Fb", "é/~=&"):  # of which obstore signs the first alone
+            written = store.perform(PutIfAbsent(key, b"1"))
+            assert isinstance(written, Written)
+            assert isinstance(store.perform(DeleteIfMatch(key, f'{written.version[:-2]}x"')), Refused)
+            assert store.perform(DeleteIfMatch(key, written.version)) == Deleted()
+            assert store.perform(Get(key)) == Missing()
+
+
+def test_a_signature_is_quoted_by_no_error(stub: ToldServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_KEY")
+    monkeypatch.setenv("AZURE_STORAGE_SAS_KEY", "?sv=2023-11-03&sig=hunter2")
+    stub.hangs_up()
     error = error_of(open_at("az", stub.endpoint).perform(asked("delete if", "az")))
-    assert isinstance(error, NotSupported)
-    assert "AZURE_STORAGE_ACCOUNT_KEY" in error.message
-    assert stub.arrived == []
+    assert "?sv=2023-11-03&sig=hunter2" in stub.arrived[0]
+    assert "hunter2" not in error.message
+    assert error.__cause__ is None
 
 
 def test_a_missing_client_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:

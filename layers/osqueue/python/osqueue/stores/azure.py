@@ -1,7 +1,7 @@
 """Azure Blob Storage through obstore. The version is the ETag, which no write ever gets again.
 
-An object is deleted under a condition by a URL that obstore signs, and one request of our own: obstore's deletion
-takes no condition.
+An object is deleted under a condition by a URL and one request of our own, for obstore's deletion takes no condition.
+obstore signs the URL, unless there is a shared access signature, which opens any.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Generator
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from ..errors import NotSupported
 from .base import DeleteIfMatch, Failed, StoreReply
@@ -19,6 +19,8 @@ from .objects import Call, ObjectStore, in_either_form
 
 BATCH_KEYS_MAX = 256  # what Azure deletes in one request
 SIGNED_MINUTES = 15
+_SIGNATURES = ("AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_SAS_TOKEN")
+_BEFORE_SIGNATURES = ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_CLIENT_ID")
 
 _CREDENTIALS = (
     "check AZURE_STORAGE_ACCOUNT_NAME, the credentials in the environment (AZURE_STORAGE_ACCOUNT_KEY, "
@@ -117,9 +119,13 @@ class AzureStore(ObjectStore):
     def deletion(self, request: DeleteIfMatch) -> Generator[Call, Any, StoreReply | None]:
         from datetime import timedelta
 
-        path = self.prefix + request.key
-        url = yield self.call("sign", "DELETE", path, timedelta(minutes=SIGNED_MINUTES))
-        if "%" in urlsplit(url).path:
+        path, signature = self.prefix + request.key, _shared_access_signature()
+        if signature:
+            at = self.endpoint or f"https://{self.account}.blob.core.windows.net"
+            url = f"{at}/{self.bucket}/{quote(path)}?{signature}"
+        else:
+            url = yield self.call("sign", "DELETE", path, timedelta(minutes=SIGNED_MINUTES))
+        if "%" in urlsplit(url).path and not signature:
             return Failed(
                 NotSupported(
                     "conditional deletion on Azure needs keys, and a prefix in the address, of ASCII without spaces, "
@@ -137,12 +143,14 @@ class AzureStore(ObjectStore):
             )
         if isinstance(error, _Answered):
             return AzureFault(error.status, error.code)
-        if "SASforSASNotSupported" in str(error):
-            raise NotSupported(
-                "conditional deletion on Azure needs an account key or an identity: nothing can be signed with a "
-                "shared access signature. Remedy: set AZURE_STORAGE_ACCOUNT_KEY, or use an identity."
-            ) from None
         return super()._fault(error)
+
+
+def _shared_access_signature() -> str:
+    """The one in the environment, where obstore takes it for the credential; "": there is none, or it takes another."""
+    if any(name in os.environ for name in _BEFORE_SIGNATURES):
+        return ""
+    return next((os.environ[name].lstrip("?") for name in _SIGNATURES if os.environ.get(name)), "")
 
 
 class _Answered(Exception):
