@@ -174,10 +174,10 @@ $(AZURITE): tests/azurite/package.json tests/azurite/package-lock.json
 	@cd tests/azurite && npm ci --silent --no-audit --no-fund
 	@touch $(AZURITE)
 
-release: setup check-node ## Build the sdist and the wheels, and try them in clean environments with each extra; uploads nothing
+release: setup check-node $(CDK) ## Build the sdist and the wheels, and try them in clean environments with each extra; uploads nothing
 	@$(RUN) -m infra.release
 
-layers: setup ## Build the Lambda layer and say how large it is
+layers: setup check-node $(CDK) ## Build the Lambda layer and say how large it is
 	@$(RUN) -m infra.layers $(ARGS)
 
 synth: setup check-node $(CDK) ## Write the CloudFormation templates of ENV (dev) to build/cdk.out

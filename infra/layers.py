@@ -1,11 +1,10 @@
-"""The Lambda layer, built from the lock file with uv alone: no Docker, the same bytes every time.
+"""The Lambda layer, built from lock files with uv and Node.js: no Docker, the same bytes every time.
 
     python -m infra.layers                 writes build/layer.zip and says what is in it, and how large
 
 It holds the library and what the extra ``functions`` of pyproject.toml needs, for the platform the functions run on.
 boto3 is left out: the runtime brings it, and the functions load it for conditional deletions and events only. Byte code
-is in it where a Python of the runtime's version compiles it, as for the package that ``infra.release`` builds: a
-function cannot write it beside the modules, so it would compile them at each cold start.
+is in it: a function cannot write it beside the modules, so it would compile them at each cold start.
 """
 
 from __future__ import annotations
@@ -28,6 +27,8 @@ from msgspec import Struct
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = ROOT / "layers/osqueue/python/osqueue"
 ARCHIVE = ROOT / "build/layer.zip"
+COMPILER = ROOT / "infra/byte_code.mjs"
+KEPT = ROOT / "build/byte-code"
 MB = 1024 * 1024
 UNZIPPED_BYTES_MAX = 30 * MB  # what a cold start has to map; Lambda itself takes 250 MB with everything
 
@@ -71,19 +72,11 @@ class Unbuildable(Exception):
     """The layer cannot be built as it has to be."""
 
 
-def build(
-    path: Path = ARCHIVE,
-    platform: Platform = LAMBDA,
-    bytes_max: int = UNZIPPED_BYTES_MAX,
-    compiler: Path | None = None,
-) -> Built:
-    """Write the layer's zip file. Raises Unbuildable, also when it is too large: then nothing is written.
-
-    ``compiler`` is a Python of the platform's version, which adds byte code.
-    """
+def build(path: Path = ARCHIVE, platform: Platform = LAMBDA, bytes_max: int = UNZIPPED_BYTES_MAX) -> Built:
+    """Write the layer's zip file. Raises Unbuildable, also when it is too large: then nothing is written."""
     files, packages = gathered(platform, "functions", LEFT_OUT)
-    if compiler is not None:
-        byte_code = compiled(files, compiler)
+    if platform == LAMBDA:  # this machine compiles for itself
+        byte_code = compiled(files)
         files |= byte_code
         packages["byte code"] = sum(map(len, byte_code.values()))
     size = sum(packages.values())
@@ -133,29 +126,38 @@ def _install(target: Path, platform: Platform, extra: str) -> None:
     )
 
 
-def compiled(files: Mapping[str, bytes], compiler: Path) -> dict[str, bytes]:
-    """The byte code of the modules among some files.
+def compiled(files: Mapping[str, bytes], python: str = LAMBDA.python) -> dict[str, bytes]:
+    """The byte code of the modules among some files, kept for the next time. Raises Unbuildable."""
+    modules = {name: content for name, content in sorted(files.items()) if name.endswith(".py")}
+    state = [
+        python,
+        COMPILER.read_text(encoding="utf-8"),
+        (ROOT / "package-lock.json").read_text(encoding="utf-8"),
+    ]
+    known = hashlib.sha256(repr((state, modules)).encode()).hexdigest()
+    kept = KEPT / f"{known}.zip"
+    if not kept.is_file():
+        made = _compiled(modules, python)
+        KEPT.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=KEPT, delete=False) as file:
+            file.write(zipped(made))
+        os.replace(file.name, kept)  # in one step: others may build as well
+    with zipfile.ZipFile(kept) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
 
-    Python loads it without a look at the source: a zip file keeps no time that could be compared.
-    """
+
+def _compiled(modules: Mapping[str, bytes], python: str) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory(prefix="osqueue-layer-") as place:
         folder = Path(place)
-        for name, content in files.items():
-            if name.endswith(".py"):
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                (folder / name).write_bytes(content)
-        where = ("-s", str(folder), "-p", UNPACKED)  # as stack traces name the files
-        how = ("-q", "--invalidation-mode", "unchecked-hash")
-        _run("compileall", [str(compiler), "-m", "compileall", *how, *where, place])
+        for name, content in modules.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+        node = shutil.which("node")
+        if node is None or not (ROOT / "node_modules/pyodide").is_dir():
+            raise Unbuildable("what compiles byte code is missing. Remedy: Node.js, and npm ci.")
+        _run("the compiler of byte code", [node, str(COMPILER), place, UNPACKED, python])
         found = ((path.relative_to(folder).as_posix(), path) for path in folder.rglob("*.pyc"))
         return {name: path.read_bytes() for name, path in found}
-
-
-def interpreter(version: str) -> Path | None:
-    """A Python of a version on this machine, as far as uv finds one. It downloads none."""
-    asked = [_uv(), "python", "find", "--no-python-downloads", "--no-project", version]
-    ended = subprocess.run(asked, capture_output=True, text=True, check=False)  # noqa: S603 - uv, with words of ours
-    return Path(ended.stdout.strip()) if ended.returncode == 0 else None
 
 
 def _uv() -> str:

@@ -135,8 +135,7 @@ def try_out(python: Path, extra: str, folder: Path) -> None:
 def main() -> None:
     try:
         wheel = build()
-        compiler = layers.interpreter(layers.LAMBDA.python)
-        constructs = build_constructs(layers.build(LAYER, compiler=compiler).path)
+        constructs = build_constructs(layers.build(LAYER).path)
         names = sorted(DIST.glob("osqueue*-*"))
         run(_uv(), "tool", "run", "--quiet", TWINE.replace("==", "@"), "check", "--strict", *names)
         print(
@@ -157,13 +156,7 @@ def main() -> None:
             run(_uv(), "pip", "install", "--quiet", "--python", python, constructs)
             (Path(place) / "apps").mkdir()
             synthesise_apps(python, Path(place) / "apps")
-        with_code = f"with byte code of Python {layers.LAMBDA.python}"
-        without = (
-            f"WITHOUT byte code, for there is no Python {layers.LAMBDA.python} here: cold starts take longer"
-        )
-        print(
-            f"osqueue-cdk: installs, synthesises; its layer is {without if compiler is None else with_code}"
-        )
+        print("osqueue-cdk: installs, synthesises")
     except (Unreleasable, Unbuildable) as error:
         sys.exit(f"error: {error}")
     print("Tag it with its version, and upload both: uv publish")

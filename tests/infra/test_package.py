@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import osqueue
-from infra import layers, release
+from infra import release
 from osqueue.contract.functions import FUNCTIONS
 from tests.support.places import ROOT
 
@@ -95,51 +95,3 @@ def test_an_app_that_is_refused_is_told(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text("import nowhere\n", encoding="utf-8")
     with pytest.raises(release.Unreleasable, match="No module named 'nowhere'"):
         release.run(sys.executable, "app.py", cwd=tmp_path)
-
-
-# ── Byte code ────────────────────────────────────────────────────────────────
-def test_byte_code_is_loaded_in_place_of_the_source_that_it_was_made_of(tmp_path: Path) -> None:
-    """Whatever the time of the source says: unpacked by Lambda it is none that was compiled with."""
-    source = b"answer = 1\n"
-    made = layers.compiled({"one/module.py": source, "one/data.txt": b""}, Path(sys.executable))
-    tag = sys.implementation.cache_tag
-    assert [*made] == [f"one/__pycache__/module.{tag}.pyc"]
-    for name, content in {**made, "one/module.py": b"answer = 2\n"}.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(content)
-    told = release.run(sys.executable, "-c", "from one import module as m; print(m.answer)", cwd=tmp_path)
-    assert told == "1\n"
-
-
-def test_byte_code_names_files_as_they_lie_in_a_function() -> None:
-    (code,) = layers.compiled({"one/module.py": b"def f(): pass\n"}, Path(sys.executable)).values()
-    assert b"/opt/python/one/module.py" in code
-
-
-def test_byte_code_is_the_same_every_time() -> None:
-    files = {f"m{n}.py": b"def f(a, b=(1, 2)):\n    return {a: b}\n" for n in range(5)}
-    assert layers.compiled(files, Path(sys.executable)) == layers.compiled(files, Path(sys.executable))
-
-
-def test_a_layer_with_byte_code_keeps_its_limit_and_counts_it(tmp_path: Path) -> None:
-    built = layers.build(tmp_path / "layer.zip", layers.HERE, compiler=Path(sys.executable))
-    with zipfile.ZipFile(built.path) as archive:
-        files = archive.infolist()
-    assert sum(each.file_size for each in files) == built.unzipped
-    assert built.packages["byte code"] == sum(
-        each.file_size for each in files if each.filename.endswith(".pyc")
-    )
-    code = [each.filename for each in files if each.filename.endswith(".pyc")]
-    assert f"python/osqueue/aws_lambda/__pycache__/handler.{sys.implementation.cache_tag}.pyc" in code
-
-
-def test_a_module_that_cannot_be_compiled_is_told() -> None:
-    with pytest.raises(layers.Unbuildable, match="compileall ended with 1"):
-        layers.compiled({"bad.py": b"def\n"}, Path(sys.executable))
-
-
-def test_a_python_that_is_not_there_is_none() -> None:
-    assert layers.interpreter("3.99") is None
-    here = layers.interpreter(f"{sys.version_info.major}.{sys.version_info.minor}")
-    assert here is not None
-    assert here.exists()
