@@ -22,7 +22,7 @@ STORE = "OSQUEUE_STORE"  # the address of the bucket: s3://bucket/prefix
 EVENT_BUS = (
     "OSQUEUE_EVENT_BUS"  # the name of an EventBridge bus that is told of every transition; may be absent
 )
-SERVICE = "OSQUEUE_SERVICE"  # the deployment's name, on each line of the log and each metric
+SERVICE = "OSQUEUE_SERVICE"  # the deployment's name, on each line of the log and each metric; consumers', too
 METRICS_NAMESPACE = "osqueue"
 LOG_LEVEL = "OSQUEUE_LOG_LEVEL"  # DEBUG, INFO, WARNING or ERROR: which lines the log gets
 LOG_FORMAT = "AWS_LAMBDA_LOG_FORMAT"  # set by Lambda itself, by the function's logging configuration
