@@ -72,15 +72,19 @@ EVENTS_A_REQUEST = 10
 # What is written to logs, in bytes, with the 26 that CloudWatch adds to each line.
 LAMBDA_LOG_BYTES = 450  # START, END and REPORT of an invocation
 CALL_LOG_BYTES = 720  # of a call that commits: its line, with its metrics
+CONSUMER_LOG_BYTES = 560  # of a consumer's invocation: its metrics
 PASS_LOG_BYTES = 400  # of a pass over one queue: its metrics
 TICK_LOG_BYTES = 260  # of a tick: the metric that tells of it
 ACCESS_LOG_BYTES = 600  # the gateway's line
 
-# Metrics that are emitted all month: by the reaper, and by functions that commit where anybody calls.
+# Metrics that are emitted all month: by the reaper, and where anything is committed by functions or consumers.
 PASS_METRICS = 3  # of each queue: jobs that wait, their age, dead letters
 TICK_METRICS = 3  # of the deployment
 JOB_METRICS = 4  # of each queue: what came, completed and failed, and how long it waited
-PUSH_METRICS = 2  # of each queue whose jobs consumers take: what came, and invocations
+PUSH_METRICS = 1  # of each queue whose jobs consumers take: invocations
+CONSUMED_METRICS = (
+    3  # of each queue, what consumers tell of jobs that no function has seen: all but what came
+)
 COMMIT_METRICS = 5  # of the deployment
 ALARM_METRICS = 41  # that alarms look at, each as often as one does
 PIPELINE_ALARM_METRICS = 7  # and those about the pipeline
@@ -182,8 +186,9 @@ def used(load: Workload) -> Usage:
         + (calls * ACCESS_LOG_BYTES if load.way == "http" else 0.0)
         + passes * PASS_LOG_BYTES
         + ticks * TICK_LOG_BYTES
+        + pushes * CONSUMER_LOG_BYTES
     )
-    called = deployed and load.jobs > 0
+    job_metrics = _job_metrics(load, deployed) if load.jobs else 0
     return Usage(
         put=put,
         get=get,
@@ -193,13 +198,20 @@ def used(load: Workload) -> Usage:
         passes=passes,
         ticks=ticks,
         events=events,
-        metrics=(PASS_METRICS + called * (PUSH_METRICS if load.pushed else JOB_METRICS)) * float(load.queues)
+        metrics=(PASS_METRICS + job_metrics) * float(load.queues)
         + TICK_METRICS
-        + called * COMMIT_METRICS,
+        + (COMMIT_METRICS if job_metrics else 0),
         logged_gb=logged / 1e9,
         written_gb=(commits + own) * HEAD_BYTES / 1e9,
         kept_gb=load.jobs * ARCHIVE_BYTES_A_JOB / 1e9,
     )
+
+
+def _job_metrics(load: Workload, deployed: bool) -> int:
+    """Of each queue, by whoever commits for its deployment; the library in a process of one's own emits none."""
+    if deployed:
+        return JOB_METRICS + (PUSH_METRICS if load.pushed else 0)
+    return CONSUMED_METRICS if load.pushed else 0
 
 
 class CostLine(Struct, frozen=True):

@@ -16,7 +16,7 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import IDependable
 
 from osqueue import limits
-from osqueue.aws.function import BUS_VARIABLE, STORE_VARIABLE
+from osqueue.aws.function import BUS_VARIABLE, SERVICE_VARIABLE, STORE_VARIABLE
 from osqueue.aws.run import RESERVE_SECONDS
 from osqueue.aws_calls import WAKES_VARIABLE
 from osqueue.contract.operations import BY_NAME
@@ -155,6 +155,7 @@ def _prepare(deployment: Deployment, own: lambda_.Function, layer: bool, tells: 
     resource.recursive_loop = ALLOWED
     own.add_environment(STORE_VARIABLE, deployment.address("bucket"))
     own.add_environment(WAKES_VARIABLE, "lambda")
+    own.add_environment(SERVICE_VARIABLE, deployment.names.prefix)
     if tells and deployment.has_bus:
         own.add_environment(BUS_VARIABLE, deployment.names.bus)
         deployment.event_bus.grant_put_events_to(own)

@@ -109,6 +109,7 @@ def test_a_consumer_knows_its_store_may_wake_others_and_has_the_layer(
     assert variables == {
         "OSQUEUE_STORE": "s3://osqueue-prod-<AWS::AccountId>-<AWS::Region>-an",
         "OSQUEUE_WAKES": "lambda",
+        "OSQUEUE_SERVICE": "osqueue-prod",
         "OSQUEUE_EVENT_BUS": "osqueue-prod",
     }
     (layer,) = made["Layers"]

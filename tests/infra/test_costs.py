@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections import Counter
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import pytest
 
 from infra import costs
@@ -24,6 +26,7 @@ from infra.costs import (
 )
 from osqueue import Queue
 from osqueue.aws import consumer
+from osqueue.clock import MACHINE
 from osqueue.contract.functions import FUNCTIONS
 from osqueue.model.worker import WorkerEntry
 from osqueue.stores.memory import MemoryStore
@@ -256,16 +259,48 @@ def test_what_a_call_prints_is_what_is_counted(deployed: Deployment) -> None:
     assert size_of(lines) / 60 == pytest.approx(costs.CALL_LOG_BYTES, rel=0.2)
 
 
-def test_the_metrics_that_are_paid_for_are_those_that_are_emitted(deployed: Deployment) -> None:
-    def emitted(lines: list[str]) -> set[tuple[str, int]]:
-        return {
-            (metric["Name"], len(dimensions))
-            for line in lines
-            for each in json.loads(line).get("_aws", {}).get("CloudWatchMetrics", ())
-            for metric in each["Metrics"]
-            for dimensions in each["Dimensions"]
-        }
+class Invocation(InvocationContext):
+    """One of a consumer."""
 
+    aws_request_id = Context.aws_request_id
+
+
+def pushed(deployed: Deployment, jobs: int) -> list[str]:
+    """What consumers print that take so many jobs, one after the other, from a producer with the library."""
+    waker = LocalWaker()
+    producer: Queue[Any] = Queue.connect(os.environ["OSQUEUE_STORE"], "emails", waker=waker)
+    producer.configure(consumers={"mailer": {"target": "test:mailer"}})
+    handler = consumer(lambda job: 1)
+
+    def push() -> None:
+        producer.enqueue(PAYLOAD)
+        wake = msgspec.to_builtins(waker.wakes.popleft())
+        assert handler({"osqueue": wake}, Invocation(MACHINE))["completed"] == 1
+
+    return deployed.used(lambda: [push() for _ in range(jobs)])[1]
+
+
+def test_what_a_consumer_prints_is_what_is_counted(deployed: Deployment) -> None:
+    lines = pushed(deployed, 20)
+    assert len(lines) == 20
+    assert size_of(lines) / 20 == pytest.approx(costs.CONSUMER_LOG_BYTES, rel=0.2)
+    load, idle = Workload(20, way="embedded", pushed=True), Workload(0, way="embedded")
+    logged = (used(load).logged_gb - used(idle).logged_gb) * 1e9
+    assert logged == pytest.approx(20 * (costs.LAMBDA_LOG_BYTES + costs.CONSUMER_LOG_BYTES))
+
+
+def emitted(lines: list[str]) -> set[tuple[str, int]]:
+    """Each metric, and how many dimensions it has."""
+    return {
+        (metric["Name"], len(dimensions))
+        for line in lines
+        for each in json.loads(line).get("_aws", {}).get("CloudWatchMetrics", ())
+        for metric in each["Metrics"]
+        for dimensions in each["Dimensions"]
+    }
+
+
+def test_the_metrics_that_are_paid_for_are_those_that_are_emitted(deployed: Deployment) -> None:
     deployed.live(1)
     deployed.tick()
     _, lines = deployed.used(deployed.tick)
@@ -277,6 +312,10 @@ def test_the_metrics_that_are_paid_for_are_those_that_are_emitted(deployed: Depl
     assert len(counted) == used(Workload(1)).metrics - used(Workload(0)).metrics
     _, lines = deployed.used(lambda: deployed.live(1))
     assert emitted(lines) <= counted
+    consumed = counted - {("Enqueued", 2)}
+    assert len(consumed) == used(Workload(1, way="embedded", pushed=True)).metrics - used(Workload(0)).metrics
+    assert emitted(pushed(deployed, 2)) <= consumed
+    assert len({*counted, ("Wakes", 2)}) == used(Workload(1, pushed=True)).metrics - used(Workload(0)).metrics
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
+from osqueue import Queue
 from osqueue.clock import MACHINE
 from osqueue.contract.functions import FUNCTIONS
 from osqueue.errors import Unavailable
 from osqueue.stores.base import Failed, Put, StoreReply, StoreRequest
 from osqueue.stores.wrapped import WrappedStore
+from osqueue.testing.consumers import InvocationContext, LocalWaker
+from tests.support.rivals import Rivalled
 
 Emitted = tuple[str, str, tuple[tuple[str, str], ...]]  # namespace, metric, dimensions
 
@@ -57,7 +63,12 @@ def environment(dev: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The variables of the template, with a store in this process's memory in the bucket's place."""
     found = dev.resources("functions", "AWS::Lambda::Function").values()
     variables = {name: value for each in found for name, value in each["Environment"]["Variables"].items()}
-    variables = {name: value for name, value in variables.items() if isinstance(value, str)}
+    set_variables(variables, monkeypatch)
+
+
+def set_variables(template: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that a template has in words, and what stands for AWS here."""
+    variables = {name: value for name, value in template.items() if isinstance(value, str)}
     variables["OSQUEUE_STORE"] = f"memory://emission-{next(_stores)}"
     variables["AWS_ENDPOINT_URL_LAMBDA"] = (
         "http://127.0.0.1:9"  # where nobody is: a consumer that never comes
@@ -126,6 +137,69 @@ def test_what_alarms_look_at_is_what_functions_print(
     found = set(emitted(capsys.readouterr().out))
     assert watched(dev) - found == set()
     assert len(watched(dev)) == 9
+
+
+def test_what_a_consumer_prints_is_what_alarms_and_the_dashboard_look_at(
+    dev: Any,
+    in_one_stack: Any,
+    own_waker: None,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the variables that its own stack gives it, which knows the deployment by its name alone."""
+    from aws_cdk import Duration
+    from aws_cdk import aws_iam as iam
+    from aws_cdk import aws_lambda as lambda_
+
+    from osqueue.aws import consumer
+    from osqueue_cdk import Osqueue
+
+    def fill(stack: Any, assets: Any) -> None:
+        function = lambda_.Function(
+            stack,
+            "Mailer",
+            runtime=lambda_.Runtime.PYTHON_3_14,
+            architecture=lambda_.Architecture.ARM_64,
+            timeout=Duration.minutes(5),
+            handler="index.handler",
+            code=lambda_.Code.from_inline("def handler(event, context): ..."),
+            role=iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com")),
+        )
+        Osqueue.from_name(stack, "Jobs", "dev").queue("emails").add_consumer("mailer", function)
+
+    (made,) = in_one_stack(fill).resources("AWS::Lambda::Function").values()
+    set_variables(made["Environment"]["Variables"], monkeypatch)
+    waker = LocalWaker()
+    producer: Queue[Any] = Queue.connect(os.environ["OSQUEUE_STORE"], "emails", waker=waker)
+    producer.configure(consumers={"mailer": {"target": "m", "max_concurrency": 2}})
+    producer.enqueue_many([{"payload": each, "max_attempts": 1} for each in ("good", "bad")])
+    producer._waker, producer._writers[0].wakes = (
+        None,
+        False,
+    )  # what comes next is left to the consumer to wake for
+
+    def work(job: Any) -> None:
+        if job.payload == "bad":
+            store.rival = lambda: producer.enqueue_many([{"payload": "good"}] * 30)
+            raise ValueError("no")
+
+    handler = consumer(batch=2)(work)
+    queue: Any = handler.queue("emails")
+    queue.store.inner = store = Rivalled(queue.store.inner)
+    (sink,) = queue._sinks
+    sink.inner._client = NoBus()
+    handler({"osqueue": msgspec.to_builtins(waker.wakes.popleft())}, InvocationContext(MACHINE))
+    found = set(emitted(capsys.readouterr().out))
+    whole, mine = (("service", "osqueue-dev"),), (("queue", "emails"), ("service", "osqueue-dev"))
+    told = {(name, dimensions) for namespace, name, dimensions in found if namespace == "osqueue"}
+    assert told >= {
+        *((name, whole) for name in ("Commits", "CommitMs", "Conflicts", "EventsLost")),
+        *((name, mine) for name in ("Completed", "Failed", "WaitMs", "Wakes", "WakesFailed")),
+    }
+    assert len({name for _, name, _ in watched(dev) & found}) == 3
+    shown = json.dumps(dev.resources("operations", "AWS::CloudWatch::Dashboard"))
+    for name in ("Completed", "Failed"):
+        assert re.search(rf"MetricName=\W+{name}\W+service=\W+osqueue-dev", shown)
 
 
 @pytest.mark.filterwarnings("error")  # of Powertools, where there is nothing to tell

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -67,7 +68,8 @@ def result(q: Queue[Any], job_id: str) -> Any:
 
 
 def test_jobs_run_with_nobody_who_polls_and_a_function_from_sqs_runs_as_it_is(tmp_path: Path) -> None:
-    with consuming(tmp_path, "from_sqs") as stack:
+    lines = Lines()
+    with consuming(tmp_path, "from_sqs", lines) as stack:
         q: Queue[Any] = Queue.connect(stack.url, "emails")
         job_id = q.enqueue({"to": "ada"}).job_id or ""
         assert result(q, job_id) is None
@@ -75,6 +77,9 @@ def test_jobs_run_with_nobody_who_polls_and_a_function_from_sqs_runs_as_it_is(tm
         (attached,) = q.stats()["settings"]["consumers"].items()
         assert attached[0] == "mailer"
         assert attached[1]["target"] == "osqueue-dev-consumer-mailer"
+        (line,) = lines.wait("consumer-mailer", "{")  # what it counted, as the functions do
+        told = json.loads(line)
+        assert (told["service"], told["queue"], told["Completed"]) == ("osqueue-dev", "emails", [1])
 
 
 def test_a_consumer_killed_in_the_middle_loses_nothing_and_no_more_run_than_may(tmp_path: Path) -> None:

@@ -95,6 +95,17 @@ def test_connecting_to_an_api_loads_no_client() -> None:
     assert not {"urllib3", "boto3", "botocore", "asyncio"} & modules_loaded_by("osqueue", then=then)
 
 
+def test_a_consumer_that_no_deployment_knows_loads_nothing_that_counts() -> None:
+    """Nor what is said to callers of an API, which names of metrics are a part of."""
+    make = "import os; os.environ['OSQUEUE_STORE'] = 'memory://'; {service}"
+    make += "from osqueue.aws import consumer; consumer(lambda job: None).queue('emails')"
+    service = "os.environ['OSQUEUE_SERVICE'] = 'osqueue-prod'; "
+    counting = {"osqueue.metering.lines", "osqueue.contract.metrics"}
+    assert counting <= modules_loaded_by("osqueue", then=make.format(service=service))
+    loaded = modules_loaded_by("osqueue", then=make.format(service=""))
+    assert [name for name in loaded if name.startswith(("osqueue.metering", "osqueue.contract"))] == []
+
+
 def test_an_embedded_queue_loads_nothing_of_the_remote_one() -> None:
     then = "from osqueue import Queue; q = Queue.connect('memory://', 'mail'); q.enqueue(1); q.claim()"
     loaded = modules_loaded_by("osqueue", then=then)

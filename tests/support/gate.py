@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from osqueue.errors import Unavailable
 from osqueue.stores import base
-from osqueue.stores.wrapped import WrappedStore
+from tests.support.rivals import Rivalled
 
 Wanted = tuple[str, str, dict[str, str]]  # action, key ("" for the bucket), what conditions may ask about
 
@@ -35,16 +35,13 @@ def wanted_of(request: base.StoreRequest) -> Iterator[Wanted]:
             yield "s3:GetObject", key, {}
 
 
-class Gate(WrappedStore):
+class Gate(Rivalled):
     """A store as a function's role shows it."""
 
     def __init__(self, inner: base.Store, statements: list[dict[str, Any]], policies: Any) -> None:
         super().__init__(inner)
         self.refused: list[Wanted] = []
         self.used: set[tuple[str, str]] = set()  # statement and resource pattern
-        self.rival: Callable[[], object] | None = (
-            None  # commits just before the next commit that goes through here
-        )
         self._statements, self._policies = statements, policies
 
     def clock_ms(self) -> int | None:
@@ -64,10 +61,7 @@ class Gate(WrappedStore):
             if not self._passes(wanted):
                 self.refused.append(wanted)
                 return base.Failed(Unavailable(f"403 {wanted[0]} {wanted[1]}", permanent=True))
-        if isinstance(request, base.PutIfMatch) and request.key.endswith("/head") and self.rival is not None:
-            rival, self.rival = self.rival, None
-            rival()
-        return self.inner.perform(request)
+        return super().perform(request)
 
     async def perform_async(self, request: base.StoreRequest) -> base.StoreReply:
         return self.perform(request)

@@ -9,7 +9,7 @@ import pytest
 
 from osqueue import Queue, Rejected
 from osqueue.aws import consumer, sqs_shaped
-from osqueue.aws.function import BUS_VARIABLE, STORE_VARIABLE
+from osqueue.aws.function import BUS_VARIABLE, SERVICE_VARIABLE, STORE_VARIABLE
 from osqueue.clock import MACHINE
 from osqueue.contract import functions
 from osqueue.events import CallbackSink
@@ -69,7 +69,8 @@ def test_the_bus_of_its_environment_is_told_of_what_it_commits_unless_options_sa
 
 
 def test_its_environment_is_named_as_that_of_the_functions() -> None:
-    assert (STORE_VARIABLE, BUS_VARIABLE) == (functions.STORE, functions.EVENT_BUS)
+    named = (STORE_VARIABLE, BUS_VARIABLE, SERVICE_VARIABLE)
+    assert named == (functions.STORE, functions.EVENT_BUS, functions.SERVICE)
 
 
 def test_an_event_of_somebody_else_is_refused_and_says_what_this_function_is(store: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar, Unpack, overload
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -22,10 +23,14 @@ from ..worker.outcomes import Tally
 from .reporter import TicketReporter
 from .run import ConsumerRun, InvocationTime, OnEnded
 
+if TYPE_CHECKING:
+    from .metering import ConsumerMeter
+
 STORE_VARIABLE = "OSQUEUE_STORE"  # the address of the store
 BUS_VARIABLE = (
     "OSQUEUE_EVENT_BUS"  # the name of an EventBridge bus that is told of what it commits; may be absent
 )
+SERVICE_VARIABLE = "OSQUEUE_SERVICE"  # the deployment that its metrics are of; absent: nothing is counted
 THREADS_MAX = 64
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -53,6 +58,7 @@ class ConsumerFunction:
         self._options = options
         self._queues: dict[str, Queue[Any]] = {}
         self._store: CountingStore | None = None
+        self._meter: ConsumerMeter | None = None
         if os.environ.get(STORE_VARIABLE):  # now: a cold start has more of a processor than the first wake
             self._store = self._opened()
 
@@ -62,21 +68,24 @@ class ConsumerFunction:
         Raises Rejected for an event that is none of a queue.
         """
         wake = wake_of(event)
-        return msgspec.structs.asdict(self.work(self.queue(wake.queue), wake, context))
+        queue = self.queue(wake.queue)
+        request_id = getattr(context, "aws_request_id", "")
+        with nullcontext() if self._meter is None else self._meter.invocation(wake.queue, request_id):
+            return msgspec.structs.asdict(self.work(queue, wake, context))
 
     def queue(self, name: str) -> Queue[Any]:
         """The queue of this name in the store of the environment, kept for the next wake."""
         if name not in self._queues:
             if self._store is None:
                 self._store = self._opened()
-            options: QueueOptions = {**_told(), **self._options}
+            options: QueueOptions = {**self._told(), **self._options}
             self._queues[name] = Queue(self._store, name, **options)
         return self._queues[name]
 
     def work(
         self, queue: Queue[Any], wake: WakeEvent, context: InvocationTime, on_ended: OnEnded | None = None
     ) -> Tally:
-        """The same for a queue object of one's own."""
+        """The same for a queue object of one's own, of which nothing is counted."""
         flows: Any = queue._flows  # of a store: nobody else has any
         settings = queue._run(consumer_settings(flows, wake.shard, wake.consumer))
         if settings is None:  # it was detached since
@@ -105,17 +114,25 @@ class ConsumerFunction:
                 " s3://bucket/prefix.",
                 field=STORE_VARIABLE,
             )
-        return open_store(address)
+        store = open_store(address)
+        service = os.environ.get(SERVICE_VARIABLE)
+        if not service:
+            return store
+        from .metering import ConsumerMeter  # only where somebody looks at what it counts
 
+        self._meter = ConsumerMeter(store.inner, service)
+        return self._meter.store
 
-def _told() -> QueueOptions:
-    """Who is told of what a consumer commits, where its handler's options name nobody: the bus of its environment."""
-    bus = os.environ.get(BUS_VARIABLE)
-    if not bus:
-        return {}
-    from ..events import EventBridgeSink  # only where there is one
+    def _told(self) -> QueueOptions:
+        """Who is told of what it commits, where its handler's options name nobody: the bus of its environment."""
+        bus = os.environ.get(BUS_VARIABLE)
+        if self._meter is not None:
+            return self._meter.options(bus)
+        if not bus:
+            return {}
+        from ..events import EventBridgeSink  # only where there is one
 
-    return {"sinks": [EventBridgeSink(bus)]}
+        return {"sinks": [EventBridgeSink(bus)]}
 
 
 class ConsumerDecorator:

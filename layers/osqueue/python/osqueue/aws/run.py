@@ -17,6 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
@@ -115,11 +116,8 @@ class ConsumerRun:
         self._turn(TurnWish(self._most, nap_ms=NAP_MS))
         if self._is_over:
             return self.tally
-        control = threading.Thread(target=self._controlled, name="osqueue-consumer", daemon=True)
-        others = [
-            threading.Thread(target=self._serve, name=f"osqueue-handler-{number}", daemon=True)
-            for number in range(1, self._threads)
-        ]
+        control = _thread_of(self._controlled, "osqueue-consumer")
+        others = [_thread_of(self._serve, f"osqueue-handler-{number}") for number in range(1, self._threads)]
         for each in (control, *others):
             each.start()
         self._serve()
@@ -360,3 +358,8 @@ class ConsumerRun:
         pause = TURN.pause_after(self._failures, self._machine)
         self._not_before = self._machine.monotonic() + pause
         log.warning("the queue cannot be reached (%s); again in %.1f s", log_text(error), pause)
+
+
+def _thread_of(function: Callable[[], None], name: str) -> threading.Thread:
+    """A thread in the context of the invocation: what it asks of the store is counted there."""
+    return threading.Thread(target=copy_context().run, args=(function,), name=name, daemon=True)

@@ -13,11 +13,11 @@ from ..contract.route import Route
 from ..contract.schemas import Fault
 from ..contract.work import WORK
 from ..errors import Rejected
+from ..metering.store import InvocationCounts, MeteredStore
 from ..server.app import Api, ApiRequest, ApiResponse, failure
 from ..stores.address import open_store
 from . import direct_event, gateway_event
 from .logs import FAULTS_OF_OURS, RequestLog
-from .metrics import InvocationCounts, MeteredStore
 from .timeout import TimedCaller
 
 SCHEDULE = "osqueue.schedule"  # the source of the schedule's events
@@ -52,7 +52,6 @@ class Function:
             routes=mine,
             machine=machine,
             sinks=_sinks(),
-            hearing=self.meter.hearing,
             waker=_waker(),
         )
         self._log = RequestLog(machine)
@@ -141,7 +140,7 @@ def _callers() -> Any:
 def _waker() -> Any:
     if not os.environ.get(WAKES_VARIABLE):
         return None
-    from .wakes import metered_waker
+    from ..metering.wakes import metered_waker
 
     return metered_waker()
 
@@ -150,6 +149,6 @@ def _sinks() -> list[Any]:
     bus = os.environ.get(functions.EVENT_BUS)
     if not bus:
         return []
-    from .bus import metered_bus
+    from ..metering.bus import metered_bus
 
     return [metered_bus(bus)]

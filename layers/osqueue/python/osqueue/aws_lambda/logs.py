@@ -1,31 +1,27 @@
 """The log: of an invocation one line, with its request, what came of it and what was counted while it ran.
 
-The line is JSON. It tells of ids, numbers and codes, never of contents, and it is CloudWatch's embedded metric format
-as well (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html),
-so metrics are searched beside what they count. What the library says by itself goes through ``logging`` to the
-runtime's handler, which writes JSON too where the function's log format says so.
+The line is JSON. It tells of ids, numbers and codes, never of contents, and it is one of metrics as well
+(``metering.lines``), so these are searched beside what they count. What the library says by itself goes through
+``logging`` to the runtime's handler, which writes JSON too where the function's log format says so.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import sys
 import time
 from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any
 
-import msgspec
-
 from ..clock import Machine
 from ..contract import functions, metrics
+from ..metering.lines import print_lines
+from ..metering.store import InvocationCounts
 from ..server.app import ApiResponse
-from .metrics import InvocationCounts, MetricCounts
 
 _IDLE = {"claim", "turn", "health", "heartbeat"}  # of no interest where no job was in it
 FAULTS_OF_OURS = 500
-VALUES_MAX = 100  # of one metric in a line that CloudWatch reads; of more, evenly some
 
 
 # Where lines come from: the deployment, the invocation, and the request that it was made for. A process may serve
@@ -86,44 +82,10 @@ class RequestLog:
 
     def end(self, counts: InvocationCounts) -> None:
         """Print what was noted and counted: the request's line, and one for each other queue; of nothing none."""
-        # A call that nobody waits for any more may go on counting.
-        told, queues = counts.told or {}, dict(counts.queues)
-        tallies = {"": counts.whole}
-        mine = queues.get(told.get("queue", ""))
-        # A line has one value by a name: what is counted of the queue and of the deployment needs a line each.
-        if mine is not None and mine.values.keys().isdisjoint(counts.whole.values):
-            tallies[told["queue"]] = queues.pop(told["queue"])
-        self._print(told, tallies)
-        for queue, tally in queues.items():
-            self._print({}, {queue: tally})
-
-    def _print(self, told: Mapping[str, Any], tallies: Mapping[str, MetricCounts]) -> None:
-        """A line with what was counted of each queue, of the deployment under no name."""
-        now_ms = self._machine.now_ms()
-        line: dict[str, Any] = {metrics.SERVICE: self._service}
+        now_ms, told = self._machine.now_ms(), counts.told or {}
         if told:
-            line = {"timestamp": rfc3339(now_ms), **told, **_ORIGIN.get()}
-        directives = []
-        for queue, tally in tallies.items():
-            values = _values_of(tally)
-            if values:
-                if queue:
-                    line[metrics.QUEUE] = queue
-                directives.append(
-                    {
-                        "Namespace": functions.METRICS_NAMESPACE,
-                        "Dimensions": [[metrics.SERVICE, metrics.QUEUE] if queue else [metrics.SERVICE]],
-                        "Metrics": [{"Name": each.name, "Unit": each.unit} for each in values],
-                    }
-                )
-                line.update((each.name, value) for each, value in values.items())
-        if directives:
-            line["_aws"] = {"Timestamp": now_ms, "CloudWatchMetrics": directives}
-        elif not told:  # a commit that nobody answered
-            return
-        # In one piece: other threads print lines as well.
-        sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
-        sys.stdout.flush()
+            told = {"timestamp": rfc3339(now_ms), **told, **_ORIGIN.get()}
+        print_lines(counts, self._service, now_ms, told)
 
     def pass_over(self, queue: str, found: dict[str, Any]) -> None:
         """Tell of a reaper's pass over a queue in which there was something to do."""
@@ -138,13 +100,6 @@ class RequestLog:
         self.logger.warning(
             "upkeep ran out of time; the next pass begins elsewhere", extra={"queues_left": left}
         )
-
-
-def _values_of(tally: MetricCounts) -> dict[metrics.Metric, list[float]]:
-    values = {metric: [value] for metric, value in tuple(tally.values.items())}
-    for metric, series in tuple(tally.series.items()):
-        values[metric] = [round(value, 1) for value in series[:: 1 + (len(series) - 1) // VALUES_MAX]]
-    return values
 
 
 def rfc3339(ms: int) -> str:

@@ -12,12 +12,12 @@ from ..commit.driver import BlockingDriver
 from ..commit.effects import QueueFlow
 from ..contract import metrics
 from ..errors import OsqueueError
+from ..metering.store import InvocationCounts
 from ..objects.layout import registered
 from ..server.app import Api
 from ..server.queues import BlockingServedQueue
 from ..server.request import in_time
 from .logs import RequestLog
-from .metrics import InvocationCounts
 
 R = TypeVar("R")
 

@@ -23,7 +23,7 @@ EVENT_BUS = (
     "OSQUEUE_EVENT_BUS"  # the name of an EventBridge bus that is told of every transition; may be absent
 )
 SCOPES = "OSQUEUE_SCOPES"  # what scopes of tokens begin with; may be absent: tokens then allow everything
-SERVICE = "OSQUEUE_SERVICE"  # the deployment's name, on each line of the log and each metric
+SERVICE = "OSQUEUE_SERVICE"  # the deployment's name, on each line of the log and each metric; consumers', too
 METRICS_NAMESPACE = "osqueue"
 LOG_LEVEL = "OSQUEUE_LOG_LEVEL"  # DEBUG, INFO, WARNING or ERROR: which lines the log gets
 LOG_FORMAT = "AWS_LAMBDA_LOG_FORMAT"  # set by Lambda itself, by the function's logging configuration

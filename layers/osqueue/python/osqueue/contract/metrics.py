@@ -1,4 +1,4 @@
-"""What the functions count: the one table of CloudWatch metrics, for those who emit them and for alarms.
+"""What functions and consumers count: the one table of CloudWatch metrics, for those who emit them and for alarms.
 
 Each is emitted under ``functions.METRICS_NAMESPACE``. A metric of the deployment has the dimension ``service``, one of
 its queues ``service`` and ``queue``. A service is one deployment. CloudWatch asks $0.30 a month for each metric with
@@ -21,21 +21,21 @@ class Metric(Struct, frozen=True):
     what: str
 
 
-# Of commits, by every function that commits.
+# Of commits, by every function that commits, and by consumers that a deployment knows.
 COMMITS = Metric("Commits", "Count", "commits that won")
 CONFLICTS = Metric("Conflicts", "Count", "commits that lost their race and were tried again")
 COMBINED = Metric("Combined", "Count", "requests of other callers that a commit took along")
 COMMIT_MS = Metric("CommitMs", "Milliseconds", "from the latest read to the committed head")
 EXPIRED = Metric("LeasesExpired", "Count", "leases that ran out")
 
-# Of jobs, by every function that commits: what its commits did, whoever asked for it. What workers commit that talk to
-# the bucket themselves is not among it.
+# Of jobs, by the same: what their commits did, whoever asked for it. What producers and workers commit that talk to the
+# bucket themselves is not among it.
 ENQUEUED = Metric("Enqueued", "Count", "jobs that came")
 COMPLETED = Metric("Completed", "Count", "jobs that completed")
 FAILED = Metric("Failed", "Count", "jobs that failed for good")
 WAIT_MS = Metric("WaitMs", "Milliseconds", "from when a job could start to its first start")
 
-# Of consumers, by every function that commits.
+# Of consumers that commits wake, by the same.
 WAKES = Metric("Wakes", "Count", "invocations of consumers")
 WAKES_AGAIN = Metric("WakesAgain", "Count", "of these, those for a ticket that nobody had come for")
 WAKES_FAILED = Metric("WakesFailed", "Count", "of these, those that Lambda did not accept")
@@ -56,7 +56,7 @@ WAKE_TRIES = Metric(
     "WakeTries", "Count", "how often a consumer was invoked again that has not come; the most of them"
 )
 
-# By every function.
+# By every function; consumers lose events, too.
 FAULTS = Metric("Faults", "Count", "requests that were answered with 500 or 503")
 LOST = Metric("EventsLost", "Count", "events that did not reach the bus")
 

@@ -231,7 +231,7 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
         writer = ShardWriter.on(self.store, root_of(self.name, shard), self.name, self.machine)
         writer.observed = bool(self._observers)
         writer.wakes = self._waker is not None
-        writer.on_head = self._board(shard).see
+        writer.on_head = self.store.hearing(self.name, self._board(shard).see)
         writer.first = self._writers[0] if shard else None
         return writer
 

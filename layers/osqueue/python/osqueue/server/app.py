@@ -30,7 +30,7 @@ from ..stores.address import open_store
 from ..stores.base import Store
 from ..stores.counting import CountingStore
 from .answers import ANSWER_BYTES_MAX, StatusAnswer
-from .queues import BlockingServedQueue, HeadListener, ServedQueue
+from .queues import BlockingServedQueue, ServedQueue
 from .reading import Pairs, query_of, segment
 from .request import RequestContext, in_time
 
@@ -78,8 +78,7 @@ class ApiBase(Generic[Q]):
     """What ``Api`` and ``AsyncApi`` share: everything but how a flow is run.
 
     ``store`` is a store or its address, ``routes`` which requests it answers (None: all), ``sinks`` receive every
-    transition it commits, ``hearing`` every head that it reads or writes. ``waker`` invokes the consumers that it
-    wakes; without one the environment says what does.
+    transition it commits. ``waker`` invokes the consumers that it wakes; without one the environment says what does.
     """
 
     _queue_class: type[Q]
@@ -91,14 +90,12 @@ class ApiBase(Generic[Q]):
         routes: Iterable[Route] | None = None,
         machine: Machine = MACHINE,
         sinks: Iterable[Sink] = (),
-        hearing: HeadListener | None = None,
         waker: Waker | None = None,
     ) -> None:
         opened = open_store(store, machine) if isinstance(store, str) else store
         self.store = opened if isinstance(opened, CountingStore) else CountingStore(opened)
         self.machine = machine
         self.sinks = tuple(sinks)
-        self._hearing = hearing
         self._waker = waker
         self.routes = _every_route() if routes is None else tuple(routes)
         self._patterns = [(route, pattern(route)) for route in self.routes]
@@ -118,7 +115,6 @@ class ApiBase(Generic[Q]):
                 found = self._queue_class(
                     self.store,
                     name,
-                    self._hearing,
                     machine=self.machine,
                     sinks=self.sinks,
                     waker=self._waker,

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ..commit.effects import HeadPlace
-from ..commit.writer import OnHead, ShardWriter
 from ..contract.content import PassThroughCodec
 from ..contract.route import QUEUES
 from ..queue.base import QueueBase
 from ..queue.blocking import Queue
-from ..stores.counting import CountingStore
 from .answers import ANSWER_BYTES_MAX, INCLUDED_BYTES_MAX
 from .flows import ServerFlows
 from .transfers import Transfers
@@ -20,18 +16,12 @@ from .transfers import Transfers
 if TYPE_CHECKING:
     from ..operations.admin import AdminFlows
 
-HeadListener = Callable[[str, OnHead], OnHead]  # wraps the listener to a queue's heads
-
 
 class ServedQueue(QueueBase[Any, Any]):
     """What is the same of queues whose requests block and of those whose requests are awaited."""
 
     flows: ServerFlows
     presigns: bool  # do callers reach the store itself?
-
-    def __init__(self, store: CountingStore, name: str, hearing: HeadListener | None, **options: Any) -> None:
-        self._hearing = hearing
-        super().__init__(store, name, **options)
 
     def _opened(self, place: Any) -> ServerFlows:
         self.codec = PassThroughCodec()
@@ -42,12 +32,6 @@ class ServedQueue(QueueBase[Any, Any]):
         self.flows.transfers = Transfers(self.store, self.machine, self.presigns)
         self.flows.page_bytes = self.flows.content_bytes_max = INCLUDED_BYTES_MAX
         return self.flows
-
-    def _writer(self, shard: HeadPlace) -> ShardWriter:
-        writer = super()._writer(shard)
-        if self._hearing is not None and not isinstance(shard, str):
-            writer.on_head = self._hearing(self.name, writer.on_head)
-        return writer
 
     @cached_property
     def steering(self) -> AdminFlows:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from .. import forks
 from .base import (
     Delete,
@@ -49,6 +52,10 @@ class CountingStore(WrappedStore):
         """Requests so far, by kind: a copy that does not change any more."""
         with self._lock:
             return dict(self._counts)
+
+    def hearing(self, queue: str, tell: Callable[[Any, str], None]) -> Callable[[Any, str], None]:
+        """Who hears of each head of one shard of a queue, with its version: ``tell``, and who counts more before it."""
+        return tell
 
     @property
     def bytes_read(self) -> int:

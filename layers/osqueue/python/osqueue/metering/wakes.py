@@ -1,4 +1,4 @@
-"""The consumers that a function's commits wake: how many of each queue, and how many did not hear of it."""
+"""The consumers that commits wake: how many of each queue, and how many did not hear of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..aws_calls import waker_of_environment
 from ..aws_calls.wakes import LambdaWaker
 from ..contract import metrics
 from ..core.consumers import Wake
-from .metrics import current_counts
+from .store import current_counts
 
 
 class MeteredWaker:

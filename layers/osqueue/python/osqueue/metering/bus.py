@@ -1,4 +1,4 @@
-"""The event bus that a function tells, and how many events did not reach it."""
+"""The event bus that is told, and how many events did not reach it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..contract import metrics
 from ..events import Event, EventBridgeSink, Sink, Undelivered
-from .metrics import current_counts
+from .store import current_counts
 
 
 class MeteredSink:

@@ -1,4 +1,4 @@
-"""Metrics: counted at the store while requests run; ``logs`` puts them on the invocation's line.
+"""Metrics: counted at the store while requests run; ``lines`` prints them.
 
 A commit is a conditional PUT of a head that was written, a conflict one that was refused. What a commit took along,
 and which leases had run out, tells the head itself.
@@ -22,6 +22,8 @@ from ..stores.counting import CountingStore, kind_of
 
 HEAD_PARTS = 4  # in the key of a head
 
+_GUARD = forks.lock()  # an invocation may have several threads; held for no longer than it takes to count
+
 
 def _is_head(key: str) -> bool:
     """``<hash>/<queue>/<shard>/head``; a queue may have that name, too."""
@@ -35,19 +37,27 @@ class MetricCounts:
         self.values: dict[Metric, float] = {}
         self.series: dict[Metric, list[float]] = {}  # of which each value counts
 
+    @property
+    def is_empty(self) -> bool:
+        """Was nothing counted?"""
+        return not (self.values or self.series)
+
     def add(self, metric: Metric, count: float) -> None:
         """Count something; nothing is told of what did not happen."""
         if count:
-            self.values[metric] = self.values.get(metric, 0) + count
+            with _GUARD:
+                self.values[metric] = self.values.get(metric, 0) + count
 
     def most(self, metric: Metric, value: float) -> None:
         """It is at least that much."""
-        self.values[metric] = max(value, self.values.get(metric, 0.0))
+        with _GUARD:
+            self.values[metric] = max(value, self.values.get(metric, 0.0))
 
     def measured(self, metric: Metric, *values: float) -> None:
         """One more value each."""
         if values:
-            self.series.setdefault(metric, []).extend(values)
+            with _GUARD:
+                self.series.setdefault(metric, []).extend(values)
 
 
 class InvocationCounts:
@@ -60,6 +70,11 @@ class InvocationCounts:
         self.began: dict[str, float] = {}  # by head: when the commit under way last looked at it
         self.own: set[str] = set()  # versions of heads written here, and not yet heard of
         self.told: dict[str, Any] | None = None  # what the log says of its request; None: nothing
+
+    @property
+    def is_empty(self) -> bool:
+        """Was nothing counted, whatever was read?"""
+        return all(each.is_empty for each in (self.whole, *tuple(self.queues.values())))
 
     def of(self, queue: str) -> MetricCounts:
         """Those of a queue."""
@@ -81,7 +96,6 @@ class MeteredStore(CountingStore):
     def __init__(self, inner: Store, machine: Machine) -> None:
         super().__init__(inner)
         self._machine = machine
-        self._guard = forks.lock()
 
     @contextmanager
     def invocation(self) -> Iterator[InvocationCounts]:
@@ -97,7 +111,7 @@ class MeteredStore(CountingStore):
         super()._count(request)
         counts, kind = current_counts(), kind_of(request)
         if counts is not None and kind is not None:
-            with self._guard:  # requests that are sent at once are counted by several threads
+            with _GUARD:
                 counts.requests[kind] = counts.requests.get(kind, 0) + 1
 
     def perform(self, request: StoreRequest) -> StoreReply:
@@ -107,24 +121,24 @@ class MeteredStore(CountingStore):
             return super().perform(request)
         if not _is_head(request.key):
             return super().perform(request)
-        if isinstance(request, Get) or request.key not in counts.began:
-            counts.began[request.key] = self._machine.monotonic()
-        began = counts.began[request.key]
+        began: float = self._machine.monotonic()
+        with _GUARD:  # another thread's commit of the same head may end at any moment
+            if not isinstance(request, Get):
+                began = counts.began.get(request.key, began)
+            counts.began[request.key] = began
         reply = super().perform(request)
         if not isinstance(request, Get):
             self._committed(counts, request.key, began, reply)
         return reply
 
     def _committed(self, counts: InvocationCounts, key: str, began: float, reply: StoreReply) -> None:
-        ms = (self._machine.monotonic() - began) * 1000
-        with self._guard:
-            if isinstance(reply, Written):
-                counts.whole.add(metrics.COMMITS, 1)
-                counts.whole.measured(metrics.COMMIT_MS, ms)
-                counts.own.add(reply.version)
-                counts.began.pop(key, None)
-            elif isinstance(reply, Refused):
-                counts.whole.add(metrics.CONFLICTS, 1)
+        if isinstance(reply, Written):
+            counts.own.add(reply.version)
+            counts.began.pop(key, None)
+            counts.whole.add(metrics.COMMITS, 1)
+            counts.whole.measured(metrics.COMMIT_MS, (self._machine.monotonic() - began) * 1000)
+        elif isinstance(reply, Refused):
+            counts.whole.add(metrics.CONFLICTS, 1)
 
     def hearing(self, queue: str, tell: OnHead) -> OnHead:
         """Listens to the heads of one shard on their way to the log."""
