@@ -35,6 +35,8 @@ NEEDED = (
     "layers",
     "cdk.json",
     "environments.local.json",
+    "package.json",
+    "package-lock.json",
     "pyproject.toml",
     "uv.lock",
 )
