@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from urllib.parse import unquote
 
 import pytest
 
@@ -236,27 +237,52 @@ def test_a_missing_account_is_named(credentials: None, monkeypatch: pytest.Monke
     assert error.permanent
 
 
-@pytest.mark.parametrize("variable", ["AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_SAS_TOKEN"])
+@pytest.mark.parametrize(
+    ("variable", "written"),
+    [
+        ("AZURE_STORAGE_SAS_KEY", str),
+        ("AZURE_STORAGE_SAS_TOKEN", "?{}".format),
+        ("AZURE_STORAGE_SAS_KEY", unquote),
+    ],
+)
 def test_a_shared_access_signature_is_enough_for_everything(
-    azure_place: str, azure_endpoint: str, monkeypatch: pytest.MonkeyPatch, variable: str
+    azure_place: str,
+    azure_endpoint: str,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    written: Callable[[str], str],
 ) -> None:
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_KEY")
-    monkeypatch.setenv(variable, azure_server.shared_access_signature())
+    monkeypatch.setenv("AZURE_CLIENT_ID", "of an identity that is not asked for")
+    monkeypatch.setenv(variable, written(azure_server.shared_access_signature()))
     with closing(open_store(f"az://{azure_place}?endpoint={azure_endpoint}").inner) as store:
         for key in ("a/b", "a b+c", "a%2Fb", "é/~=&"):  # of which obstore signs the first alone
-            written = store.perform(PutIfAbsent(key, b"1"))
-            assert isinstance(written, Written)
-            assert isinstance(store.perform(DeleteIfMatch(key, f'{written.version[:-2]}x"')), Refused)
-            assert store.perform(DeleteIfMatch(key, written.version)) == Deleted()
+            made = store.perform(PutIfAbsent(key, b"1"))
+            assert isinstance(made, Written)
+            assert isinstance(store.perform(DeleteIfMatch(key, f'{made.version[:-2]}x"')), Refused)
+            assert store.perform(DeleteIfMatch(key, made.version)) == Deleted()
             assert store.perform(Get(key)) == Missing()
 
 
-def test_a_signature_is_quoted_by_no_error(stub: ToldServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_comes_before_a_signature(
+    azure_place: str, azure_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_SAS_KEY", "sv=2018-11-09&sig=stale")
+    with closing(open_store(f"az://{azure_place}?endpoint={azure_endpoint}").inner) as store:
+        made = store.perform(PutIfAbsent("a", b"1"))
+        assert isinstance(made, Written)
+        assert store.perform(DeleteIfMatch("a", made.version)) == Deleted()
+
+
+@pytest.mark.parametrize("blank", ["", " 01"])
+def test_a_signature_is_quoted_by_no_error(
+    stub: ToldServer, monkeypatch: pytest.MonkeyPatch, blank: str
+) -> None:
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_KEY")
-    monkeypatch.setenv("AZURE_STORAGE_SAS_KEY", "?sv=2023-11-03&sig=hunter2")
+    monkeypatch.setenv("AZURE_STORAGE_SAS_KEY", f"?sv=2023-11-03{blank}&sig=hunter2")
     stub.hangs_up()
     error = error_of(open_at("az", stub.endpoint).perform(asked("delete if", "az")))
-    assert "?sv=2023-11-03&sig=hunter2" in stub.arrived[0]
+    assert "&sig=hunter2" in stub.arrived[0]
     assert "hunter2" not in error.message
     assert error.__cause__ is None
 

@@ -66,7 +66,9 @@ def test_a_commit_path_s_layer_stays_under_its_limit(layer: layers.Built) -> Non
 
 def test_a_layer_that_is_too_large_is_refused_with_its_sizes(tmp_path: Path) -> None:
     path = tmp_path / "layer.zip"
-    with pytest.raises(layers.Unbuildable, match=r"(?s)(26|27|28)\.\d MB unzipped, 1 MB is its limit.*obstore"):
+    with pytest.raises(
+        layers.Unbuildable, match=r"(?s)(26|27|28)\.\d MB unzipped, 1 MB is its limit.*obstore"
+    ):
         layers.build(path, bytes_max=1024 * 1024)
     assert not path.exists()
 

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Generator
 from typing import Any, ClassVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from ..errors import NotSupported
 from .base import DeleteIfMatch, Failed, StoreReply
@@ -20,17 +20,25 @@ from .objects import Call, ObjectStore, in_either_form
 BATCH_KEYS_MAX = 256  # what Azure deletes in one request
 SIGNED_MINUTES = 15
 _SIGNATURES = ("AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_SAS_TOKEN")
-_BEFORE_SIGNATURES = ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_CLIENT_ID")
+_UNSIGNED = NotSupported(
+    "conditional deletion on Azure needs keys, and a prefix in the address, of ASCII without spaces, %, # and braces:"
+    " obstore signs no others. Remedy: another prefix.",
+    field="address",
+)
 
 _CREDENTIALS = (
     "check AZURE_STORAGE_ACCOUNT_NAME, the credentials in the environment (AZURE_STORAGE_ACCOUNT_KEY, "
+    "AZURE_STORAGE_SAS_KEY, "
     "AZURE_CLIENT_ID with AZURE_TENANT_ID and AZURE_CLIENT_SECRET, or an identity) and the machine's clock"
 )
 _NO_CREDENTIALS = (
-    "no Azure credentials found: set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or those of an "
-    "identity that may use the container"
+    "no Azure credentials found: set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY, a shared access "
+    "signature (AZURE_STORAGE_SAS_KEY) or those of an identity that may use the container"
 )
-_RIGHTS = "give the identity the role Storage Blob Data Contributor on the storage account"
+_RIGHTS = (
+    "give the identity the role Storage Blob Data Contributor on the storage account, a signature the rights "
+    "to read, add, write, delete and list"
+)
 _KEPT = "remove leases, legal holds and policies of immutability from what lies below the prefix"
 _BUSY = "fewer requests a second, or another storage account"
 _REMEDIES = {
@@ -119,22 +127,32 @@ class AzureStore(ObjectStore):
     def deletion(self, request: DeleteIfMatch) -> Generator[Call, Any, StoreReply | None]:
         from datetime import timedelta
 
-        path, signature = self.prefix + request.key, _shared_access_signature()
-        if signature:
-            at = self.endpoint or f"https://{self.account}.blob.core.windows.net"
-            url = f"{at}/{self.bucket}/{quote(path)}?{signature}"
-        else:
+        path = self.prefix + request.key
+        try:
             url = yield self.call("sign", "DELETE", path, timedelta(minutes=SIGNED_MINUTES))
-        if "%" in urlsplit(url).path and not signature:
-            return Failed(
-                NotSupported(
-                    "conditional deletion on Azure needs keys, and a prefix in the address, of ASCII without spaces, "
-                    "%, # and braces: obstore signs no others. Remedy: another prefix.",
-                    field="address",
-                )
-            )
+        except Exception as error:
+            if "SASforSASNotSupported" not in str(error):
+                raise
+            url = self._opened(path)
+        else:
+            if "%" in urlsplit(url).path:
+                return Failed(_UNSIGNED)
         yield in_either_form(lambda: _delete(url, request.version, self.timeouts.request_s))
         return None
+
+    def _opened(self, path: str) -> str:
+        """The URL of an object with the shared access signature, which obstore has taken for its credential."""
+        told = next((os.environ[name] for name in _SIGNATURES if os.environ.get(name)), None)
+        if told is None or not (self.endpoint or self.account):
+            raise NotSupported(
+                "conditional deletion on Azure with a shared access signature needs it in AZURE_STORAGE_SAS_KEY, and"
+                " AZURE_STORAGE_ACCOUNT_NAME or an endpoint. Remedy: set them, or use an account key or an identity."
+            )
+        at = self.endpoint or f"https://{self.account}.blob.core.windows.net"
+        parameters = parse_qsl(
+            unquote(told).lstrip("?").replace("+", "%2B")
+        )  # decoded or not, as obstore takes it
+        return f"{at}/{self.bucket}/{quote(path)}?{urlencode(parameters)}"
 
     def _fault(self, error: Exception) -> StoreFault:
         if isinstance(error, _Unanswered):
@@ -146,13 +164,6 @@ class AzureStore(ObjectStore):
         return super()._fault(error)
 
 
-def _shared_access_signature() -> str:
-    """The one in the environment, where obstore takes it for the credential; "": there is none, or it takes another."""
-    if any(name in os.environ for name in _BEFORE_SIGNATURES):
-        return ""
-    return next((os.environ[name].lstrip("?") for name in _SIGNATURES if os.environ.get(name)), "")
-
-
 class _Answered(Exception):
     def __init__(self, status: int, code: str) -> None:
         self.status = status
@@ -161,7 +172,8 @@ class _Answered(Exception):
 
 class _Unanswered(Exception):
     def __init__(self, error: Exception) -> None:
-        super().__init__(f"{type(error).__name__}: {error}")
+        # What http.client finds wrong with a URL it quotes, signature and all.
+        super().__init__(type(error).__name__ + (f": {error}" if isinstance(error, OSError) else ""))
         reason = getattr(error, "reason", error)
         self.timed_out = isinstance(reason, TimeoutError)
 
