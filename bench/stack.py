@@ -92,7 +92,7 @@ def counted(folder: Path) -> Iterator[Figure]:
     logged: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
 
     def on_line(who: str, line: str) -> None:
-        if line.startswith("{") and "message" in (told := json.loads(line)):
+        if line.startswith("{") and "status" in (told := json.loads(line)):
             logged.put(told)
 
     with Stack(
@@ -143,7 +143,7 @@ def batches(folder: Path, count: int) -> Iterator[Figure]:
     logged: list[dict[str, Any]] = []
 
     def on_line(who: str, line: str) -> None:
-        if line.startswith("{") and "message" in (told := json.loads(line)):
+        if line.startswith("{") and "status" in (told := json.loads(line)):
             logged.append(told)
 
     address = f"{store(folder, 'batches')}&latency_ms={DELAY_MS}"

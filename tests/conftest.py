@@ -62,19 +62,21 @@ def _nothing_of_the_shell() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _library_logs_as_before() -> Iterator[None]:
     """A Lambda function says what the library logs in its process: here there are other tests in it."""
-    logger = logging.getLogger("osqueue")
-    before = logger.level
+    loggers = logging.getLogger(), logging.getLogger("osqueue")
+    before = [each.level for each in loggers]
     yield
-    logger.setLevel(before)
+    for logger, level in zip(loggers, before, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.fixture
 def runtime_log() -> Iterator[None]:
-    """What is logged is printed as Lambda's runtime prints it where the log format is JSON."""
+    """What is logged is printed as Lambda's runtime prints it, with the log format JSON and the level DEBUG."""
     root, converter = logging.getLogger(), logging.Formatter.converter
-    before = root.handlers[:]
-    bootstrap._setup_logging(LogFormat.JSON, "", bootstrap.StandardLogSink())
+    before, level = root.handlers[:], root.level
+    bootstrap._setup_logging(LogFormat.JSON, "DEBUG", bootstrap.StandardLogSink())
     yield
+    root.setLevel(level)
     for handler in root.handlers[:]:
         if handler not in before:
             root.removeHandler(handler)

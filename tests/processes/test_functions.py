@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import threading
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from awslambdaric.lambda_runtime_marshaller import to_json
@@ -17,6 +19,7 @@ from osqueue.contract.functions import (
     BODY_BYTES_MAX,
     EVENT_BUS,
     FUNCTIONS,
+    LOG_LEVEL,
     PAYLOAD_BYTES_MAX,
     STORE,
 )
@@ -48,7 +51,7 @@ pytestmark = pytest.mark.usefixtures("runtime_log")
 
 @pytest.fixture
 def service(tmp_path: Any) -> str:
-    """A name of this test's own: the logger of a name prints to where the first of them did."""
+    """A name of this test's own."""
     return f"osqueue-{tmp_path.name}"
 
 
@@ -331,6 +334,53 @@ def test_logs_tell_of_jobs_and_never_of_contents(
     assert (second["code"], second["correlation_id"]) == ("rejected", "JKJaXmPLvHcESHA=")
     assert (claimed["jobs"], claimed["attempts"], claimed["worker"]) == ([job], [1], "ada")
     assert first["requests"]["put"] >= 2
+
+
+def test_what_others_have_to_say_is_logged_from_warnings_on(
+    handlers: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """botocore tells at DEBUG what it signs, with the session's token; whoever has that may read payloads."""
+    handlers["enqueue"](direct("POST", JOBS, {"payload": 1}), Context())
+    capsys.readouterr()
+    for name in ("botocore.auth", "urllib3.connectionpool"):
+        logging.getLogger(name).debug("a secret")
+        logging.getLogger(name).info("another")
+        logging.getLogger(name).warning("of %s", name)
+    told = printed(capsys.readouterr().out)
+    assert [each["message"] for each in told] == ["of botocore.auth", "of urllib3.connectionpool"]
+    assert {each["correlation_id"] for each in told} == {Context.aws_request_id}
+
+
+@pytest.mark.parametrize("level", ["", "CHATTY", "10"])
+def test_a_level_that_is_none_is_refused_by_its_variable(
+    address: str, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    monkeypatch.setenv(LOG_LEVEL, level)
+    with pytest.raises(Rejected, match=f"{LOG_LEVEL}: {level!r} is none of DEBUG, INFO, WARNING, ERROR"):
+        load("enqueue")
+
+
+def test_the_level_says_which_requests_are_told(
+    address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(level: str, path: str) -> list[str]:
+        monkeypatch.setenv(LOG_LEVEL, level)
+        load("claim")(direct("POST", path, {}), Context())
+        return [each["level"] for each in printed(capsys.readouterr().out) if "status" in each]
+
+    assert told("debug", CLAIMS) == ["DEBUG"]
+    assert told("INFO", CLAIMS) == []
+    assert told("INFO", "/v1/queues/No Name/claims") == ["INFO"]  # one that was refused is news
+    assert told("WARNING", "/v1/queues/No Name/claims") == []
+
+
+def test_a_line_that_cannot_be_printed_takes_no_answer_away(
+    handlers: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("osqueue.aws_lambda.logs.print_lines", Mock(side_effect=TypeError("no JSON")))
+    assert handlers["enqueue"](direct("POST", JOBS, {"payload": 1}), Context())["status"] == 200
+    (told,) = printed(capsys.readouterr().out)
+    assert (told["level"], told["errorType"]) == ("ERROR", "TypeError")
 
 
 def test_logs_tell_which_schedule(handlers: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,6 +56,7 @@ def test_scopes_give_roles_on_queues(scope: str, operation: str, queue: str, all
 def test_scopes_are_read_as_issuers_and_the_gateway_write_them() -> None:
     assert may({"scp": "[openid osqueue/emails:work]"}, "claim", "emails")
     assert may({"scope": "openid  osqueue/emails:work"}, "claim", "emails")
+    assert may({"scope": "", "scp": "osqueue/emails:work"}, "claim", "emails")
 
 
 @pytest.mark.parametrize("context", [{}, {"authorizer": None}, {"authorizer": {"jwt": {"claims": []}}}])

@@ -16,12 +16,14 @@ from typing import Any
 
 from ..clock import Machine
 from ..contract import functions, metrics
+from ..errors import Rejected
 from ..metering.lines import print_lines
 from ..metering.store import InvocationCounts
 from ..server.app import ApiResponse
 
 _IDLE = {"claim", "turn", "health", "heartbeat"}  # of no interest where no job was in it
-FAULTS_OF_OURS = 500
+REFUSALS, FAULTS_OF_OURS = 400, 500  # statuses, from
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 # Where lines come from: the deployment, the invocation, and the request that it was made for. A process may serve
@@ -41,13 +43,15 @@ _FILTER = _OriginFilter()
 
 
 class RequestLog:
-    """The log of one function. Finds the handlers that the runtime has made by then."""
+    """The log of one function. Finds the handlers that the runtime has made by then. Raises Rejected."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._service = os.environ.get(functions.SERVICE, "osqueue")
+        self._service = os.environ.get(functions.SERVICE) or "osqueue"
         self.logger = logging.getLogger("osqueue")
-        self.logger.setLevel(os.environ.get(functions.LOG_LEVEL, "INFO"))
+        self.logger.setLevel(_level())
+        # The runtime lets everybody log as much as Lambda would take, and botocore would log what it signs.
+        logging.getLogger().setLevel(logging.WARNING)
         for handler in logging.getLogger().handlers:
             handler.addFilter(_FILTER)
 
@@ -65,7 +69,7 @@ class RequestLog:
         level = logging.INFO
         if response.status >= FAULTS_OF_OURS:
             level = logging.ERROR if response.code == "internal" else logging.WARNING
-        elif operation in _IDLE and not notes.get("job_count"):
+        elif response.status < REFUSALS and operation in _IDLE and not notes.get("job_count"):
             level = logging.DEBUG
         if not self.logger.isEnabledFor(level):
             return
@@ -85,7 +89,10 @@ class RequestLog:
         now_ms, told = self._machine.now_ms(), counts.told or {}
         if told:
             told = {"timestamp": rfc3339(now_ms), **told, **_ORIGIN.get()}
-        print_lines(counts, self._service, now_ms, told)
+        try:
+            print_lines(counts, self._service, now_ms, told)
+        except Exception:  # a line that cannot be made is no reason to answer nothing
+            self.logger.exception("the line of this invocation could not be printed")
 
     def pass_over(self, queue: str, found: dict[str, Any]) -> None:
         """Tell of a reaper's pass over a queue in which there was something to do."""
@@ -100,6 +107,16 @@ class RequestLog:
         self.logger.warning(
             "upkeep ran out of time; the next pass begins elsewhere", extra={"queues_left": left}
         )
+
+
+def _level() -> str:
+    wished = os.environ.get(functions.LOG_LEVEL, "INFO")
+    if wished.upper() not in LEVELS:
+        raise Rejected(
+            f"{functions.LOG_LEVEL}: {wished[:80]!r} is none of {', '.join(LEVELS)}.",
+            field=functions.LOG_LEVEL,
+        )
+    return wished.upper()
 
 
 def rfc3339(ms: int) -> str:

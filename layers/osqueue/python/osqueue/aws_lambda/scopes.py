@@ -57,5 +57,7 @@ def _scopes_of(event: dict[str, Any]) -> list[str]:
     for name in ("authorizer", "jwt", "claims"):
         found = found.get(name) if isinstance(found, dict) else None
     claims = found if isinstance(found, dict) else {}
-    text = next((claims[name] for name in CLAIMS if isinstance(claims.get(name), str)), "")
-    return text.strip("[]").split()  # the gateway writes a list of claims as [a b]
+    texts = [claims[name] for name in CLAIMS if isinstance(claims.get(name), str)]
+    return [
+        scope for text in texts for scope in text.strip("[]").split()
+    ]  # the gateway writes a list as [a b]
