@@ -5,7 +5,7 @@
 import { loadPyodide } from "pyodide";
 
 const [folder, place, version] = process.argv.slice(2);
-const python = await loadPyodide();
+const python = await loadPyodide({ stdout: console.error }); // where what went wrong is looked for
 const found = python.runPython("import sys; '.'.join(map(str, sys.version_info[:2]))");
 if (found !== version) {
   console.error(`package.json pins a Pyodide of Python ${found}, and byte code of Python ${version} is asked for`);

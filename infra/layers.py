@@ -29,6 +29,7 @@ LIBRARY = ROOT / "layers/osqueue/python/osqueue"
 ARCHIVE = ROOT / "build/layer.zip"
 COMPILER = ROOT / "infra/byte_code.mjs"
 KEPT = ROOT / "build/byte-code"
+KEPT_MAX = 8  # of the newest sources
 MB = 1024 * 1024
 UNZIPPED_BYTES_MAX = 30 * MB  # what a cold start has to map; Lambda itself takes 250 MB with everything
 
@@ -131,6 +132,7 @@ def compiled(files: Mapping[str, bytes], python: str = LAMBDA.python) -> dict[st
     modules = {name: content for name, content in sorted(files.items()) if name.endswith(".py")}
     state = [
         python,
+        UNPACKED,
         COMPILER.read_text(encoding="utf-8"),
         (ROOT / "package-lock.json").read_text(encoding="utf-8"),
     ]
@@ -142,6 +144,8 @@ def compiled(files: Mapping[str, bytes], python: str = LAMBDA.python) -> dict[st
         with tempfile.NamedTemporaryFile(dir=KEPT, delete=False) as file:
             file.write(zipped(made))
         os.replace(file.name, kept)  # in one step: others may build as well
+        for old in sorted(KEPT.iterdir(), key=lambda path: path.stat().st_mtime)[:-KEPT_MAX]:
+            old.unlink(missing_ok=True)
     with zipfile.ZipFile(kept) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 

@@ -201,8 +201,18 @@ def test_byte_code_is_the_same_every_time(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_module_that_cannot_be_compiled_is_told(own_cache: None) -> None:
-    with pytest.raises(layers.Unbuildable, match="the compiler of byte code ended with 1"):
+    with pytest.raises(
+        layers.Unbuildable, match=r"(?s)the compiler of byte code ended with 1: .*bad\.py.*invalid syntax"
+    ):
         layers.compiled({"bad.py": b"def\n"})
+
+
+def test_of_what_was_compiled_before_a_few_are_kept(own_cache: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layers, "KEPT_MAX", 2)
+    monkeypatch.setattr(layers, "_compiled", lambda modules, python: {"m.pyc": b"code"})
+    for number in range(4):
+        assert layers.compiled({"m.py": bytes([number])}) == {"m.pyc": b"code"}
+    assert len([*layers.KEPT.iterdir()]) == 2
 
 
 def test_a_compiler_of_another_python_is_refused(own_cache: None) -> None:

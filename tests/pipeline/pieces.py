@@ -21,6 +21,8 @@ from osqueue.pipeline.engines import helpers
 from osqueue.pipeline.engines.helpers import Helpers
 from tests.support.patience import PATIENCE
 
+ENDLESS = 2 * PATIENCE  # longer than any test waits
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -53,12 +55,31 @@ def refuse(folder: Path, here: int, piece: int) -> None:
         raise Rejected("no", field="piece")
 
 
+class Unsent(Exception):
+    """An error that cannot be made again from its words."""
+
+    def __init__(self, one: str, other: str) -> None:
+        super().__init__(f"{one} and {other}")
+
+
+def fail(folder: Path, here: int, how: str, piece: int) -> None:
+    """Elsewhere, a piece fails in a way that does not pass from process to process."""
+    meet(folder)
+    if os.getpid() == here:
+        return
+    if how == "exits":
+        sys.exit(3)
+    if how == "is unsent":
+        raise Unsent("this", "that")
+    raise LookupError(lambda: None)  # which cannot be pickled
+
+
 def interrupt(folder: Path, here: int, piece: int) -> None:
     """Ctrl-C while another process is at work."""
     meet(folder)
     if os.getpid() == here:
         raise KeyboardInterrupt
-    time.sleep(PATIENCE)
+    time.sleep(ENDLESS)
 
 
 def die(folder: Path, here: int, function: Callable[[T], R], piece: T) -> R:
@@ -74,7 +95,7 @@ def stay(folder: Path, here: int, piece: int) -> None:
     meet(folder)
     if os.getpid() == here:
         print("ready", flush=True)
-    time.sleep(PATIENCE)
+    time.sleep(ENDLESS)
 
 
 if __name__ == "__main__":

@@ -101,6 +101,35 @@ def test_an_error_arrives_as_itself_and_the_next_pieces_have_another_process(
     assert others(tmp_path) != {first}
 
 
+@pytest.mark.parametrize(
+    ("how", "kind", "words"),
+    [
+        ("exits", SystemExit, "3"),
+        ("is unsent", Unavailable, r"failed in another process: Unsent\('this and that'\)"),
+        ("holds a function", Unavailable, "failed in another process: LookupError"),
+    ],
+)
+def test_an_error_that_cannot_be_sent_is_told_in_its_words(
+    helping: Helpers,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    how: str,
+    kind: type[BaseException],
+    words: str,
+) -> None:
+    with pytest.raises(kind, match=words) as caught:
+        helping.share(partial(pieces.fail, tmp_path, HERE, how), range(2))
+    assert "in fail" in caught.value.__notes__[0]
+    assert "Fatal" not in capfd.readouterr().err
+
+
+def test_a_python_that_is_part_of_another_program_does_all_alone(
+    helping: Helpers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", None)
+    assert helping.share(pieces.numbered, range(5)) == [(piece, HERE) for piece in range(5)]
+
+
 def test_a_process_that_is_killed_is_told_of(helping: Helpers, tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=r"is lost \(exit code -9\)\. What is done stays"):
         helping.share(partial(pieces.die, tmp_path, HERE, pieces.numbered), range(2))

@@ -20,6 +20,8 @@ _CODE = "import sys; sys.path[:] = {path!r}; from {module} import {name} as serv
 
 def start(serve: Callable[[], None]) -> subprocess.Popen[bytes]:
     """A child that runs a function of a module. Raises OSError."""
+    if not sys.executable:
+        raise OSError("this Python is part of another program, and cannot start a second one")
     code = _CODE.format(path=sys.path, module=serve.__module__, name=serve.__name__)
     return subprocess.Popen(  # noqa: S603 - this Python
         [sys.executable, "-c", code],
@@ -48,4 +50,5 @@ def pipes() -> tuple[BinaryIO, BinaryIO]:
     """In a child: what it is told, and where its answers go. Whatever else is printed goes to standard error."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    return sys.stdin.buffer, answers
+    # Not sys.stdin: what reads it in a thread would hold its buffer when Python ends, which aborts then.
+    return os.fdopen(os.dup(0), "rb"), answers

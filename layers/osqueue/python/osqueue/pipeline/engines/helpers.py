@@ -18,7 +18,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, BinaryIO, TypeVar
 
-from ... import child_process
+from ... import child_process, forks
 from ...errors import Unavailable
 
 ALONE_SECONDS = 0.5  # about what a process takes to start
@@ -67,7 +67,7 @@ class Helpers:
 
     def __init__(self, count: int) -> None:
         self._running: list[HelperProcess | None] = [None] * count
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
 
     def share(self, function: Callable[[T], R], pieces: Sequence[T]) -> list[R]:
         """Apply a function of a module to each of several pieces. Raises what it raises, and Unavailable."""
@@ -132,9 +132,12 @@ def serve() -> None:
     orders, answers = child_process.pipes()
     waiting: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_hear, args=(orders, waiting), daemon=True).start()
-    while True:
-        pickle.dump(_answer(waiting.get()), answers)
-        answers.flush()
+    try:
+        while True:
+            pickle.dump(_answer(waiting.get()), answers)
+            answers.flush()
+    finally:
+        os._exit(1)  # nobody takes the answer; the other thread would be waited for
 
 
 def _hear(orders: BinaryIO, waiting: SimpleQueue[Any]) -> None:
@@ -151,6 +154,20 @@ def _answer(order: bytes) -> bytes:
     try:
         function, piece = pickle.loads(order)  # noqa: S301
         return pickle.dumps((function(piece), None))
-    except Exception as error:  # noqa: BLE001 - it is raised again by whoever asked
+    except BaseException as error:  # noqa: BLE001 - it is raised again by whoever asked
         error.add_note(f"In another process: {traceback.format_exc()}")
-        return pickle.dumps((None, error))
+        return _told(error)
+
+
+def _told(error: BaseException) -> bytes:
+    """The error itself, or one that tells of it, where it does not survive the way."""
+    try:
+        told = pickle.dumps((None, error))
+        pickle.loads(told)  # noqa: S301
+    except Exception:  # noqa: BLE001 - whatever kept it from being one
+        words = f"a part of the work failed in another process: {error!r}"
+        other = Unavailable(f"{words}. What is done stays.")
+        for note in error.__notes__:
+            other.add_note(note)
+        return pickle.dumps((None, other))
+    return told
