@@ -20,6 +20,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -144,8 +145,9 @@ def compiled(files: Mapping[str, bytes], python: str = LAMBDA.python) -> dict[st
         with tempfile.NamedTemporaryFile(dir=KEPT, delete=False) as file:
             file.write(zipped(made))
         os.replace(file.name, kept)  # in one step: others may build as well
-        for old in sorted(KEPT.iterdir(), key=lambda path: path.stat().st_mtime)[:-KEPT_MAX]:
-            old.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # which are doing the same
+            for old in sorted(KEPT.glob("*.zip"), key=lambda path: path.stat().st_mtime)[:-KEPT_MAX]:
+                old.unlink()
     with zipfile.ZipFile(kept) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
