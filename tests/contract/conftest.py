@@ -273,6 +273,11 @@ def opening(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Callable[..
     """A function and its arguments, fit to be sent to another process: each call opens the same place."""
     kind: str = request.param
     hot = kind.endswith("-hot")
+    if kind.startswith("split"):
+        memories = tuple(f"memory://{request.node.nodeid}{at}" for at in range(2))
+        folders = tuple(f"file://{tmp_path}/{at}" for at in range(2))
+        pairs = {"split": memories, "split-file": folders, "split-mixed": (memories[0], folders[1])}
+        return store_kinds.open_split, pairs[kind]
     if kind.startswith("memory"):
         return store_kinds.open_hot_memory if hot else store_kinds.open_memory, (request.node.nodeid,)
     if kind.startswith("file"):

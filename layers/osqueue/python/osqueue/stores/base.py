@@ -109,6 +109,9 @@ class Found(Struct, frozen=True):
     body: bytes
     version: str
     modified_ms: int  # when the store says it was written, ms since the Unix epoch, UTC
+    apart: bool = (
+        False  # and says so by another clock than the one of heads: see ``split``; no adapter sets it
+    )
 
 
 class Missing(Struct, frozen=True):
