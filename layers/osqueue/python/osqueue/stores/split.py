@@ -105,7 +105,7 @@ class SplitStore(PerformingStore):
         store = self._alone(request)
         if store is not None:
             return self._told(store, store.perform(request))
-        steps = self._steps(request)
+        steps = self.steps(request)
         try:
             where, part = next(steps)
             while True:
@@ -117,7 +117,7 @@ class SplitStore(PerformingStore):
         store = self._alone(request)
         if store is not None:
             return self._told(store, await store.perform_async(request))
-        steps = self._steps(request)
+        steps = self.steps(request)
         try:
             where, part = next(steps)
             while True:
@@ -129,10 +129,17 @@ class SplitStore(PerformingStore):
         """A reply of one of the two. Of the second, it is by another clock."""
         return replace(reply, apart=True) if store is self.second and isinstance(reply, Found) else reply
 
-    # ── Both of them ─────────────────────────────────────────────────────────
-    def _steps(self, request: StoreRequest) -> Steps:
-        return self._deleted(request) if isinstance(request, Delete) else self._listed(request)  # type: ignore[arg-type]
+    def steps(self, request: StoreRequest) -> Steps:
+        """The requests to either store that one takes; for whoever sends them in a way of its own."""
+        store = self._alone(request)
+        if store is not None:
+            return self._told(store, (yield store, request))
+        if isinstance(request, Delete):
+            return (yield from self._deleted(request))
+        assert isinstance(request, List)
+        return (yield from self._listed(request))
 
+    # ── Both of them ─────────────────────────────────────────────────────────
     def _deleted(self, request: Delete) -> Steps:
         """Delete in both, also where one fails: the whole request may be repeated, and has less to do then."""
         failed: Failed | None = None
