@@ -7,8 +7,8 @@ from functools import partial
 
 from osqueue.commit.effects import Flow
 from osqueue.maintenance import two_clocks
-from osqueue.stores.base import Found, Get, Store, StoreRequest
-from osqueue.stores.split import BACKUPS, SplitStore
+from osqueue.stores.base import BACKUPS, Found, Get, Store, StoreRequest
+from osqueue.stores.split import SplitStore
 
 from .control import Control, in_runs, patched
 

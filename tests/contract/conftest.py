@@ -284,6 +284,9 @@ def opening(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Callable[..
     kind: str = request.param
     hot = kind.endswith("-hot")
     if kind.startswith("split"):
+        if kind == "split-valkey":
+            server = request.getfixturevalue("valkey")
+            return store_kinds.open_split, (server.address(), server.address())
         memories = tuple(f"memory://{request.node.nodeid}{at}" for at in range(2))
         folders = tuple(f"file://{tmp_path}/{at}" for at in range(2))
         pairs = {"split": memories, "split-file": folders, "split-mixed": (memories[0], folders[1])}

@@ -93,5 +93,5 @@ STORES = (
     *("memory", "file", "file-nofsync", "s3", "s3-prefix", "s3-boto-prefix"),
     *("memory-hot", "file-hot", "file-nofsync-hot", "s3-hot"),
     *("valkey", "gs", "az"),
-    *("split", "split-file", "split-mixed"),
+    *("split", "split-file", "split-mixed", "split-valkey"),
 )

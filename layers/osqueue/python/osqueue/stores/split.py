@@ -3,8 +3,7 @@
 ``archive=ADDRESS`` in an address makes one. A directory bucket of S3 Express One Zone keeps its objects in one zone:
 heads are quick there, and what has to outlive the zone lies in a bucket of several.
 
-Each request goes by its key to one of the two. The folders of the second are said here and not in ``objects``, which
-lays out everything else: an address tells of them, and nothing below ``objects`` may ask it.
+Each request goes by its key to one of the two.
 
 **Two stores have two clocks.** ``Found.modified_ms`` of an object in the second is by a clock that nobody else goes
 by, and it may differ by hours. So such an answer says that it is ``apart``. These places look at it:
@@ -35,6 +34,8 @@ from collections.abc import Generator
 from msgspec.structs import replace
 
 from .base import (
+    ARCHIVE,
+    BACKUPS,
     LIST_KEYS_MAX,
     AnnouncedPut,
     Delete,
@@ -54,8 +55,6 @@ from .base import (
 )
 from .wrapped import PerformingStore
 
-ARCHIVE = "archive/"  # finished jobs
-BACKUPS = "backup/"  # copies of heads, and lists of purged jobs
 FOLDERS = (ARCHIVE, BACKUPS)
 MISPLACED = (
     "Copy them to the archive's store under the same keys, then delete them here: no restore, purge or reader looks for"
