@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from osqueue.core.state import TableRef
 from osqueue.errors import Unavailable
+from osqueue.limits import SHARDS_MAX
+from osqueue.model.validation import is_queue_name
 from osqueue.objects import archive, backups
 from osqueue.objects.layout import root_of
 from osqueue.stores.base import (
@@ -115,6 +118,17 @@ def test_a_request_goes_where_its_key_belongs(key: str, perform: Any) -> None:
     assert perform(store, Delete((key,))) == Deleted()
     assert perform(store, Get(key)) == Missing()
     assert (len(here.asked), there.asked) == (10, [])
+
+
+def test_keys_in_the_second_are_short_whatever_the_queue_is_called() -> None:
+    """So how long a key the first store takes says enough."""
+    name = "q" * 64
+    assert not is_queue_name(f"{name}q")
+    tables = [TableRef("finished/ffffffffffff-0123456789abcdef-1", 0, 1, 1, b"", b"", 1, 1)]
+    part = archive.part_name(name, SHARDS_MAX - 1, 1_800_000_000_000, tables, 65_535)
+    purged = backups.purge_list(name, SHARDS_MAX - 1, 1_800_000_000_000, [b"k" * 16]).key
+    kept = f"{backups.folder_of(name, SHARDS_MAX - 1)}{backups.REPLACED}2026-11-27T06-39-15-{1 << 47:012x}"
+    assert max(map(len, (part, purged, kept))) <= 200
 
 
 # ── Both ─────────────────────────────────────────────────────────────────────
@@ -225,8 +239,8 @@ class Offers(MemoryStore):
         self.look_pace = MemoryStore.look_pace
         self.flushes = self.turns = self.shared = self.remote = name == "first"
         self.swap_gap_s = float(len(name))
-        self.key_bytes_max = 500 if name == "first" else 400
-        self.name_bytes_max = 100 if name == "first" else 200
+        self.key_bytes_max = 500 if name == "first" else 250
+        self.name_bytes_max = 200 if name == "first" else 100
 
     def listen(self, key: str, told: Told) -> None:
         self.heard.append(key)
@@ -255,7 +269,8 @@ def test_what_concerns_heads_is_answered_by_the_first() -> None:
     assert store.turns
     assert store.remote  # requests to one of them wait
     assert not store.shared  # nobody else finds what is in the other
-    assert (store.key_bytes_max, store.name_bytes_max) == (400, 100)
+    assert (store.key_bytes_max, store.name_bytes_max) == (500, 200)
+    assert store.room_below("intents/") == 200  # for announcements
     assert store.look_pace is first.look_pace
     turn = store.perform(TakeTurn(HEAD, b"", 1.0))
     assert turn == Turn((), "first")

@@ -71,12 +71,13 @@ class SplitStore(PerformingStore):
         self.first = first
         self.second = second
         self.folders = folders
-        self.key_bytes_max = min(first.key_bytes_max, second.key_bytes_max)
-        self.name_bytes_max = min(first.name_bytes_max, second.name_bytes_max)
         self.ordered = first.ordered and second.ordered
         self.remote = first.remote or second.remote
         self.shared = first.shared and second.shared
-        # Whatever is replaced again and again, or waited for, is in the first.
+        # In the first is whatever is replaced again and again, waited for, or announced in as long a key as there is
+        # room for. A key in the second has 200 bytes at most.
+        self.key_bytes_max = first.key_bytes_max
+        self.name_bytes_max = first.name_bytes_max
         self.look_pace = first.look_pace
         self.flushes = first.flushes
         self.turns = first.turns
