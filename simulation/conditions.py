@@ -125,6 +125,9 @@ class Clients(Struct, frozen=True):
     throttles: float = 0.0  # share of held jobs that are given back with a word on others like them
     archive_payloads: bool = False  # the archive gets payloads and results, most of the time
     store_ahead_ms: int = 0  # the store's clock
+    archive_off_ms: int | None = (
+        None  # that of a store for archive and backups: ahead, behind in every second seed
+    )
     upgrade: bool = False  # some clients are of a newer release and switch to its format on the way
 
 

@@ -62,7 +62,7 @@ from .listening import EventWatch
 from .places import FINISHED, JobPlace, SegmentCache, bodies_of, keysum_of, places
 from .progress import Progress
 from .restarts import Restarts
-from .shelves import Record, Shelves, TableLeaf, record_of
+from .shelves import Record, Shelves, TableLeaf, check_hour, record_of
 from .stories import LIVE, Stories
 from .truth import Truth
 
@@ -189,6 +189,7 @@ class Invariants:
             if on_time:
                 self.written.add(record)
         payloads.check_records(self, told.items())
+        check_hour(key, told.values(), self.truth.clock_ms())
 
     # ── The head ─────────────────────────────────────────────────────────────
     def _head(self, request: StoreRequest, body: bytes) -> None:

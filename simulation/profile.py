@@ -373,6 +373,13 @@ PROFILES["payloads purged"] = replace(  # heads lost and jobs purged, while the 
     limits=TIGHT | {"ARCHIVE_PART_BYTES": 300},
     clients=replace(PROFILES["repairs"].clients, archive_payloads=True),
 )
+PROFILES["two stores"] = (
+    replace(  # the same, with the archive and backups in a store whose clock is hours off
+        PROFILES["payloads purged"],
+        name="two stores",
+        clients=replace(PROFILES["payloads purged"].clients, archive_off_ms=5 * 3_600_000),
+    )
+)
 PROFILES["schedules mended"] = replace(  # heads lost and restored, clocks set, while schedules tick
     PROFILES["repairs"],
     name="schedules mended",

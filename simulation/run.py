@@ -36,7 +36,6 @@ from .loaders import Loader, grow
 from .loads import BulkLoads
 from .machine import VirtualMachine, source
 from .mass_cancels import cancel_many
-from .network import Network
 from .pacers import PacerRun
 from .payloads import archive_them
 from .program import KINDS, Outdated, SharedKeys
@@ -47,7 +46,7 @@ from .schedules import keep_schedules, remove_all
 from .shelves import Record
 from .surgeon import Surgeon
 from .tight import limited
-from .truth import Truth
+from .two_stores import place_of
 from .world import Process, Program, World
 
 QUEUE = "sim"
@@ -158,8 +157,7 @@ class Run:
         self.profile = profile
         self.report = RunReport(profile.name, seed)
         self.world = World(f"{profile.name}/{seed}", profile.faults)
-        self.truth = Truth(self.world, profile.clients.store_ahead_ms)
-        self.network = Network(self.world, self.truth, profile.latency)
+        self.truth, self.network = place_of(self.world, profile, seed)
         self.world.now = profile.begin_seconds
         self.loads = BulkLoads(self.truth)
         self.together = AllShards()

@@ -11,16 +11,27 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from osqueue.core.archive_record import wants_record
+from osqueue.core.archive_record import ArchiveRecord, wants_record
 from osqueue.core.encoding import Footer, decode_footer
 from osqueue.core.state import ARCHIVE_ONLY, FinishedJob, TableRef
 from osqueue.core.tables import decode_rows, decode_table_index, known_until_ms
+from osqueue.objects.archive import hour_of
 
 from .ledger import Violation
 from .places import Read
 
 Record = tuple[bytes, int, str]  # key, run, state
 CLOCK_SLACK_MS = 3_000  # between a reaper's clock and the head's
+DOUBT_MS = 3_600_000  # of parts' hours: of heads whose time is ahead, and of hours that are just over
+
+
+def check_hour(part: str, records: Iterable[ArchiveRecord], now_ms: int) -> None:
+    """Is a part in an hour that whoever looks for its jobs reads? From where they finished, until now."""
+    queue, hour = part.split("/")[1].removeprefix("queue="), f"{part.rpartition('/')[0]}/"
+    if hour > hour_of(queue, now_ms + DOUBT_MS):
+        raise Violation(f"invariant 10: {part} lies in an hour that is yet to come")
+    if hour < hour_of(queue, max(each.finished_ms for each in records) - DOUBT_MS):
+        raise Violation(f"invariant 10: {part} lies in an hour before its jobs finished")
 
 
 def record_of(row: FinishedJob) -> Record:

@@ -10,8 +10,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from msgspec.structs import replace
 
 from osqueue import AsyncQueue, Queue
 from osqueue.client.transports.address import open_transport
@@ -32,7 +34,7 @@ from osqueue.stores.file import FileStore
 from osqueue.stores.wrapped import WrappedStore
 from tests.support import store_kinds
 
-STORES = ("memory", "file", "s3", "valkey")
+STORES = ("memory", "file", "split", "s3", "valkey")
 REMOTE = (
     "serve",
     "lambda",
@@ -40,7 +42,7 @@ REMOTE = (
 CLOUDS = ("gs", "az")
 # What a queue asks of a server is the same from a coroutine, and minutes of all tests: each has one kind of queue, but
 # for the main calls.
-ALONE = {"s3": "Queue", "valkey": "AsyncQueue", "serve": "AsyncQueue", "lambda": "Queue"}
+ALONE = {"split": "Queue", "s3": "Queue", "valkey": "AsyncQueue", "serve": "AsyncQueue", "lambda": "Queue"}
 BOTH = "test_queue.py"
 
 
@@ -99,7 +101,7 @@ class Moved(WrappedStore):
         if not isinstance(reply, Found) or not isinstance(request, Get):
             return reply
         shift_ms = self.clock.written.get(request.key, 0)
-        return Found(reply.body, reply.version, reply.modified_ms + shift_ms)
+        return replace(reply, modified_ms=reply.modified_ms + shift_ms)
 
 
 class Blocking:
@@ -185,9 +187,17 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return address_in(request.param, request)
     if request.param == "s3-express":
         return f"s3://{request.getfixturevalue('directory_bucket')}/some/prefix"
+    if request.param == "s3-express-archive":
+        apart = (
+            f"s3://{request.getfixturevalue('s3_bucket')}?endpoint={request.getfixturevalue('s3_endpoint')}"
+        )
+        bucket = request.getfixturevalue("directory_bucket")
+        return f"s3://{bucket}/some/prefix?archive={quote(apart, safe='')}"
     if request.param == "s3":
         bucket = request.getfixturevalue("s3_bucket")
         return f"s3://{bucket}/some/prefix?endpoint={request.getfixturevalue('s3_endpoint')}"
+    if request.param == "split":
+        return f"memory://{tmp_path}/jobs?archive=memory://{tmp_path}/archive"
     return f"memory://{tmp_path}" if request.param == "memory" else f"file://{tmp_path}/jobs"
 
 
@@ -273,6 +283,14 @@ def opening(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Callable[..
     """A function and its arguments, fit to be sent to another process: each call opens the same place."""
     kind: str = request.param
     hot = kind.endswith("-hot")
+    if kind.startswith("split"):
+        if kind == "split-valkey":
+            server = request.getfixturevalue("valkey")
+            return store_kinds.open_split, (server.address(), server.address())
+        memories = tuple(f"memory://{request.node.nodeid}{at}" for at in range(2))
+        folders = tuple(f"file://{tmp_path}/{at}" for at in range(2))
+        pairs = {"split": memories, "split-file": folders, "split-mixed": (memories[0], folders[1])}
+        return store_kinds.open_split, pairs[kind]
     if kind.startswith("memory"):
         return store_kinds.open_hot_memory if hot else store_kinds.open_memory, (request.node.nodeid,)
     if kind.startswith("file"):

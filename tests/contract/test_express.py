@@ -22,6 +22,9 @@ from tests.contract import test_purge, test_queue
 from tests.support import express_server
 
 in_a_directory_bucket = pytest.mark.parametrize("address", ["s3-express"], indirect=True)
+with_an_archive_elsewhere = pytest.mark.parametrize(
+    "address", ["s3-express", "s3-express-archive"], indirect=True
+)
 
 
 class TestDirectoryBuckets(ListingRules, WritingRules, StoreOpener):
@@ -53,10 +56,10 @@ test_a_stalled_job_comes_back = in_a_directory_bucket(
 test_a_bulk_is_one_commit = in_a_directory_bucket(
     test_queue.test_a_bulk_is_one_commit_in_order_with_delays_lanes_and_large_payloads
 )
-test_a_reap_pass_archives_what_is_over = in_a_directory_bucket(
+test_a_reap_pass_archives_what_is_over = with_an_archive_elsewhere(
     test_queue.test_a_reap_pass_archives_what_is_over
 )
-test_large_results_are_wiped = in_a_directory_bucket(test_purge.test_large_results_are_wiped)
+test_large_results_are_wiped = with_an_archive_elsewhere(test_purge.test_large_results_are_wiped)
 
 
 # ── The stand-in ─────────────────────────────────────────────────────────────

@@ -40,6 +40,8 @@ SEEDS = [
     ("restarts", 2),
     ("consumers", 0),
     ("payloads", 0),
+    ("two stores", 0),
+    ("two stores", 5),
     ("schedules", 3),
     ("schedules mended", 1),
     ("follows", 2),

@@ -17,6 +17,7 @@ from osqueue.stores.file import FileStore
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.s3 import S3Store
 from osqueue.stores.s3_boto import BotoStore
+from osqueue.stores.split import SplitStore
 
 Opener = Callable[[], Store]
 
@@ -80,8 +81,17 @@ def open_hot_s3(bucket: str, prefix: str, endpoint: str) -> Store:
     return HotS3Store(bucket, prefix, endpoint=endpoint)
 
 
+# What belongs to the second of two stores: of the keys that the contract uses some go there, in the middle of listings.
+SECOND = ("b/", "ba/2", "p/1/", "odd/a ", "odd/b", "odd/a!", "é/", "counter", "clock/")
+
+
+def open_split(first: str, second: str) -> Store:
+    return SplitStore(open_address(first), open_address(second), SECOND)
+
+
 STORES = (
     *("memory", "file", "file-nofsync", "s3", "s3-prefix", "s3-boto-prefix"),
     *("memory-hot", "file-hot", "file-nofsync-hot", "s3-hot"),
     *("valkey", "gs", "az"),
+    *("split", "split-file", "split-mixed", "split-valkey"),
 )

@@ -62,7 +62,8 @@ class Watched:
             self.store if elsewhere else RecentHeads(self.memory, self.memory), machine=self.machine
         )
         memory = None if elsewhere else self.memory
-        self.overview = Overview(view, memory, lambda: self.store.requests, prices)
+        dollars = None if prices is None else lambda: prices.requests(self.store.requests)
+        self.overview = Overview(view, memory, lambda: self.store.requests, dollars)
         self.others = AsyncApi(self.store, machine=self.machine)  # another process
         self.memory.begin()
 

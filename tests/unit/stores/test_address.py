@@ -174,6 +174,20 @@ def test_requests_are_counted_by_kind() -> None:
         ("memory://?lost_reply_rate=nan", "lost_reply_rate", "number"),
         ("memory://?seed=7.5", "seed", "whole number"),
         ("memory://?seed=7&seed=8", "seed", "once"),
+        ("memory://?archive=", "archive", "file:///var/lib/jobs"),
+        ("memory://?archive=ftp://jobs", "archive", "unknown scheme; use one of file:///var/lib/jobs"),
+        ("memory://?archive=/mnt/archive", "archive", "put file:// in front"),
+        ("memory://?archive=https://jobs.example.com", "archive", "give its own address"),
+        ("memory://?archive=lambda://osqueue-dev", "archive", "give its own address"),
+        ("memory://?archive=s3://", "archive", "names a bucket"),
+        ("memory://?archive=s3://a?region=b", "archive", "percent-encoded"),
+        ("memory://?archive=s3%3A%2F%2Fa%3Fregoin%3Db", "archive", "no option 'regoin'; it takes endpoint"),
+        ("memory://?archive=memory%3A%2F%2F%3Farchive%3Dmemory%3A%2F%2F", "archive", "leave that out"),
+        ("memory://?archive=memory://a&archive=memory://b", "archive", "once"),
+        ("memory://a?archive=memory://a", "archive", "another bucket, prefix or folder"),
+        ("file:///tmp/a?archive=file:///tmp/a", "archive", "another bucket, prefix or folder"),
+        ("file:///tmp/a?archive=file:///tmp/x/../a/", "archive", "another bucket, prefix or folder"),
+        ("s3://jobs/a?archive=s3://jobs/a/", "archive", "another bucket, prefix or folder"),
     ],
 )
 def test_a_wrong_address_is_rejected_with_field_and_remedy(address: str, field: str, remedy: str) -> None:
@@ -229,6 +243,9 @@ def test_a_directory_bucket_is_at_aws_in_a_region_that_is_named(
         "valkey://host:6379/0/hunter2:AKIAEXAMPLE",
         "AKIAEXAMPLE:hunter2@jobs",
         "memory://?seed=hunter2",
+        "memory://?archive=s3://AKIAEXAMPLE:hunter2@jobs/prefix",
+        "memory://?archive=hunter2",
+        "memory://?archive=https://AKIAEXAMPLE:hunter2@host",
     ],
 )
 def test_credentials_in_an_address_never_reach_the_message(address: str) -> None:

@@ -24,7 +24,6 @@ from ..contract.operations import BY_NAME, QUEUES_MAX
 from ..core.budgets import budgets
 from ..core.state import State
 from ..server.app import ApiRequest, ApiResponse
-from ..stores.prices import StorePrices
 from .heads import HeadMemory
 
 TICK_S = 1.0
@@ -203,12 +202,12 @@ class Overview:
         view: Answers,
         memory: HeadMemory | None,
         counts: Callable[[], Mapping[str, int]],
-        prices: StorePrices | None,
+        dollars: Callable[[], float] | None,
     ) -> None:
         self._view = view
         self._memory = memory
         self._counts = counts
-        self._prices = prices  # of the requests; None: they cost nothing, or nobody here knows what
+        self._dollars = dollars  # that they have cost; None: nothing, or nobody here knows what
         self.machine = view.machine
         self.trends: dict[str, QueueTrend] = {}
         self.shown: dict[str, int] = {}  # queues by how many pages show them
@@ -221,7 +220,7 @@ class Overview:
         self._news = asyncio.Event()
         self._listed = float("-inf")
         self._allowance = SAVED_MAX
-        self._bill: deque[tuple[float, dict[str, int]]] = deque()
+        self._bill: deque[tuple[float, dict[str, int], float]] = deque()
 
     # ── Pages come and go ────────────────────────────────────────────────────
     def come(self, queue: str | None) -> None:
@@ -426,7 +425,7 @@ class Overview:
     # ── What it costs ────────────────────────────────────────────────────────
     def _count(self) -> None:
         now = self.machine.monotonic()
-        self._bill.append((now, dict(self._counts())))
+        self._bill.append((now, dict(self._counts()), 0.0 if self._dollars is None else self._dollars()))
         while len(self._bill) > 2 and now - self._bill[1][0] >= RATE_S:
             self._bill.popleft()
 
@@ -434,7 +433,7 @@ class Overview:
         """Requests a minute of this process, and dollars a day; None before anything was counted."""
         if len(self._bill) < 2:
             return None
-        (began, before), (ended, after) = self._bill[0], self._bill[-1]
+        (began, before, paid), (ended, after, due) = self._bill[0], self._bill[-1]
         made = {kind: count - before.get(kind, 0) for kind, count in after.items()}
         # The first minute is not stretched: what opening a page takes, comes once.
         minutes = max(ended - began, RATE_S) / 60
@@ -442,6 +441,6 @@ class Overview:
             "of": "API" if self._memory is None else "store",
             "per_minute": {kind: count / minutes for kind, count in made.items()},
         }
-        if self._prices is not None:
-            told["dollars_a_day"] = self._prices.requests(made) / minutes * 60 * 24
+        if self._dollars is not None:
+            told["dollars_a_day"] = (due - paid) / minutes * 60 * 24
         return told

@@ -32,7 +32,7 @@ from ..queue.blocking import Queue
 from ..server.async_app import AsyncApi
 from ..stores.address import open_store
 from ..stores.counting import CountingStore
-from ..stores.prices import prices_at
+from ..stores.prices import bill_of
 from .admission import Admission
 from .app import ServerApp
 from .connection import BoundedConnection
@@ -123,7 +123,7 @@ def app_over(
     """The API of a store with its dashboard."""
     memory = HeadMemory(store)
     view = AsyncApi(RecentHeads(memory, memory))
-    overview = Overview(view, memory, lambda: store.requests, prices_at(options.store))
+    overview = Overview(view, memory, lambda: store.requests, bill_of(store, options.store))
     dashboard = Dashboard(overview, admission, place_of(options.store))
     api = AsyncApi(memory, sinks=sinks)
     place = Place.take()
@@ -134,7 +134,7 @@ def serve_proxy(options: ServeOptions, listening: socket.socket) -> None:
     """Serve the dashboard of an API elsewhere until a signal comes. Raises Rejected."""
     transport = open_transport(options.store)
     api = ApiProxy(transport)
-    overview = Overview(api, None, lambda: transport.requests, prices=None)
+    overview = Overview(api, None, lambda: transport.requests, dollars=None)
     api.on_change = overview.hurry
     admission = Admission(None, is_local(options.host), options.read_only)
     app = ServerApp(api, admission, Dashboard(overview, admission, place_of(options.store)))

@@ -118,7 +118,9 @@ def _examine(output: Output, runner: TimedDriver, address: str, queue: str | Non
     told = Diagnosis(output)
     tell = told.tell
     probe = StoreProbes(runner.machine, runner.store.clock_ms())
-    for findings in promises(runner, probe) if queue is not None else everything(runner, probe, address):
+    for findings in (
+        promises(runner, probe, address) if queue is not None else everything(runner, probe, address)
+    ):
         tell(findings)
     now_ms = runner.machine.now_ms() - (probe.apart_ms or 0)
     try:

@@ -327,7 +327,7 @@ def open_at(address: str, lasting: bool = True) -> CountingStore:
     Raises NotSupported for the address of an API: what asks for a store needs its objects.
     """
     store = open_store(address)
-    if lasting and address.partition("://")[0].lower() == "memory":
+    if lasting and not store.shared:
         raise Rejected(
             "address: memory:// lives inside one process and would be gone when this command ends. Use"
             " file:///path or s3://bucket/prefix (only bench takes memory://).",

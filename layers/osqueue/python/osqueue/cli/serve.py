@@ -106,7 +106,7 @@ def serve(
         )
     if not 0 < drain <= DRAIN_S_MAX:
         raise click.BadParameter(f"up to {DRAIN_S_MAX:g}s.", param_hint="--drain")
-    if workers > 1 and address.startswith("memory:"):
+    if workers > 1 and not open_store(as_text(address, "address")).shared:
         raise Rejected("workers: what is in memory is in one process. Use --workers 1.", field="workers")
     options = ServeOptions(as_text(address, "address"), drain_s=drain, upkeep=not no_upkeep, **more)
     configure_logs(log_level)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from ..clock import MACHINE, Machine
 from ..commit.driver import BlockingDriver
@@ -15,6 +17,7 @@ from ..maintenance.store_measures import latencies, polling
 from ..maintenance.store_probes import OK, TROUBLE, WARNING, Finding, StoreProbes, measure, of_settings, worst
 from ..maintenance.store_races import races
 from ..queue.blocking import Queue
+from ..stores.address import archive_of
 from ..stores.base import Store
 from .exits import REFUSED
 from .options import StoreCommand, complete_address, duration, json_option, open_at
@@ -90,23 +93,49 @@ def _show(output: Output, finding: Finding) -> None:
 
 
 # ── What is asked of a store, for the doctor as well ─────────────────────────
-def promises(runner: TimedDriver, probe: StoreProbes) -> Iterator[Sequence[Finding]]:
-    """What the store promises, its clock, and what it says of its settings."""
+def promises(runner: TimedDriver, probe: StoreProbes, address: str) -> Iterator[Sequence[Finding]]:
+    """What the store promises, and one for its archive; its clock, and what it says of its settings."""
     yield runner.run(probe.run())
     yield [probe.clock()]
     yield [of_settings(each) for each in runner.store.remarks()]
+    with _archive(runner, address) as apart:
+        if apart is not None:  # by its clock nobody goes, and its remarks are among those above
+            yield _of_archive(apart.run(StoreProbes(apart.machine, None).run()))
 
 
 def everything(runner: TimedDriver, probe: StoreProbes, address: str) -> Iterator[Sequence[Finding]]:
     """The same, races, and what requests take. A store that breaks a promise is not measured."""
     found: list[Finding] = []
-    for findings in promises(runner, probe):
+    for findings in promises(runner, probe, address):
         found += findings
         yield findings
-    if worst(found) != TROUBLE:
-        yield races(address, runner.store, runner.machine)
-        yield runner.run(latencies(runner.machine))
-        yield polling(address)
+    if worst(found) == TROUBLE:
+        return
+    yield races(address, runner.store, runner.machine)
+    yield runner.run(latencies(runner.machine))
+    yield polling(address)
+    with _archive(runner, address) as apart:
+        if apart is not None:
+            yield _of_archive(races(archive_of(address) or "", apart.store, apart.machine))
+            yield _of_archive(apart.run(latencies(apart.machine)))
+
+
+@contextmanager
+def _archive(runner: TimedDriver, address: str) -> Iterator[TimedDriver | None]:
+    """A driver for the store of an address's archive, with what time is left; None: it has none of its own."""
+    archive = archive_of(address)
+    if archive is None:
+        yield None
+        return
+    store = open_at(archive)
+    try:
+        yield TimedDriver(store, runner.machine, runner.until - runner.machine.monotonic())
+    finally:
+        store.close()
+
+
+def _of_archive(findings: Sequence[Finding]) -> list[Finding]:
+    return [replace(each, check=f"archive: {each.check}") for each in findings]
 
 
 # ── The command ──────────────────────────────────────────────────────────────

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..contract import functions
 from ..contract.functions import FunctionSpec, deployed_name
 from ..errors import NotInstalled, Rejected
-from ..stores.address import is_remote, open_store
+from ..stores.address import anywhere, is_remote, open_store
 from .gateway import ACCOUNT
 
 LIBRARY = Path(__file__).resolve().parents[2]  # the folder that holds the package
@@ -22,6 +22,7 @@ EXECUTION = "AWS_Lambda_python3.14"
 # What functions may see of the variables of who starts the stack; and those that begin with AWS_.
 PASSED = ("PATH", "HOME", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
 SHARED = ("file", "s3")  # stores that many processes may work on
+IN_ONE_PROCESS = "memory:// lives inside one process, and functions run in processes of their own"
 REGION = "us-east-1"  # where nothing names another
 
 
@@ -69,19 +70,19 @@ def handler_of(function: FunctionSpec, folder: Path | None) -> tuple[Path, str]:
 
 def store_address(address: str) -> str:
     """The address as the functions can use it, from any folder. Raises Rejected for one that they cannot share."""
-    scheme, _, rest = str(address).partition("://")
+    scheme = str(address).partition("://")[0]
     if scheme.lower() not in SHARED:
         why = "the address names no store that processes can share"
         if scheme.lower() == "memory":
-            why = "memory:// lives inside one process, and functions run in processes of their own"
+            why = IN_ONE_PROCESS
         elif is_remote(address):
             why = f"{scheme}:// is an API, and the functions need a store"
         raise Rejected(f"store: {why}; use file://folder or s3://bucket/prefix.", field="store")
-    open_store(address)
-    if scheme.lower() == "file":
-        place, mark, options = rest.partition("?")
-        return f"file://{Path(place).absolute()}{mark}{options}"
-    return address
+    if not open_store(address).shared:
+        raise Rejected(
+            f"store: archive: {IN_ONE_PROCESS}; use file://folder or s3://bucket/prefix.", field="store"
+        )
+    return anywhere(address)
 
 
 def environment_of(

@@ -35,7 +35,7 @@ from ..objects.layout import read_state, root_of, unavailable
 from ..objects.segments import lost_object, read_bodies
 from ..objects.staging import StagingArea
 from ..stores.base import Found, Get, Missing, Put, StoreReply, Written
-from . import garbage_collection
+from . import garbage_collection, two_clocks
 
 STEPS_MAX = 200  # of archiving, merging or forgetting in one pass; the next pass goes on
 PUT_TRIES = 3
@@ -342,7 +342,7 @@ class TableCompaction:
     def _write(
         self, shard: int, state: State, taken: Sequence[TableRef], data: bytes, number: int
     ) -> QueueFlow[bool]:
-        """Write an archive part into the hour in which, by the store's clock, it was written.
+        """Write an archive part into the hour in which, by the clock of heads, it was written.
 
         Who reads an hour that is over has then read all that any commit relies on. True: another pass was faster.
         Then nothing is written in this hour: readers know a record that is repeated for a few hours only, and this
@@ -359,6 +359,8 @@ class TableCompaction:
                 reply = yield Get(name, start=0, length=1)
             if isinstance(reply, Found):
                 now = reply.modified_ms
+                if reply.apart:  # by a clock of its own: what is written here only now was written after it
+                    now = yield from two_clocks.time_now(self.queue, shard, name.encode())
                 if archive.part_name(self.queue, shard, now, taken, number) == name:
                     return False
         raise unavailable(reply, "room for an archive part")

@@ -53,7 +53,7 @@ from ..objects import archive, backups, finished_tables, inventory, segments
 from ..objects.layout import register, root_of, unavailable
 from ..objects.staging import StagingArea
 from ..stores.base import Failed, Found, Get, Missing, PutIfAbsent, PutIfMatch, Refused, StoreReply, Written
-from . import salvage
+from . import salvage, two_clocks
 
 DRAWN_EARLY_MS_MAX = limits.DAY_MS  # by which the clock that drew a job's key may have been ahead
 _REPLACED = re.compile(backups.REPLACED + r".*-([0-9a-f]{12})$")
@@ -135,7 +135,8 @@ class Restorer:
         if wished == HEAD and replaced is not None:
             name, old, made_ms = HEAD, replaced, replaced.now_ms
         else:
-            name, old, made_ms = yield from self._choose(wished)
+            name, old, copy = yield from self._choose(wished)
+            made_ms = yield from two_clocks.made_ms(self.queue, self.shard, copy, self.now_ms)
         names = yield from inventory.names(self.root)
         intents = yield from inventory.announcements(self.root)
         purged = yield from self._purged()
@@ -197,8 +198,8 @@ class Restorer:
         except Damaged:
             return None
 
-    def _choose(self, wished: str) -> Flow[tuple[str, State, int]]:
-        """A copy's name, what it says, and when it was written."""
+    def _choose(self, wished: str) -> Flow[tuple[str, State, Found]]:
+        """A copy's name, what it says, and the object."""
         found = yield from inventory.keys(backups.folder_of(self.queue, self.shard))
         if wished:
             name = backups.folder_of(self.queue, self.shard) + wished.rpartition("/")[2]
@@ -218,11 +219,11 @@ class Restorer:
             f" {self.root}{HEAD} from the versions of the bucket, if it keeps them."
         )
 
-    def _backup(self, name: str) -> Flow[tuple[State, int]]:
+    def _backup(self, name: str) -> Flow[tuple[State, Found]]:
         reply = yield Get(name)
         if not isinstance(reply, Found):
             raise unavailable(reply, name)
-        return decode_head(reply.body), reply.modified_ms
+        return decode_head(reply.body), reply
 
     # ── Looking ──────────────────────────────────────────────────────────────
     def _purged(self) -> Flow[frozenset[bytes]]:

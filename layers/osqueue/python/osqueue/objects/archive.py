@@ -23,10 +23,10 @@ from ..core.encoding import born_of
 from ..core.state import TableRef
 from ..errors import Rejected, shown
 from ..model.job import Job, archived_view
-from ..stores.base import Found, Get, List, Listed, Missing
+from ..stores.base import ARCHIVE, Found, Get, List, Listed, Missing
 from .layout import unavailable
 
-ROOT = "archive/"
+ROOT = ARCHIVE
 PARTS_AT_ONCE = 8
 HOURS_REMEMBERED = 3  # archived hours in which a record may be repeated
 

@@ -21,10 +21,22 @@ from ..commit.writer import HEAD
 from ..core.encoding import decode_head
 from ..core.state import State
 from ..errors import Damaged, NewerFormat
-from ..stores.base import Delete, Found, Get, List, Listed, Missing, Put, PutIfAbsent, Refused, Written
+from ..stores.base import (
+    BACKUPS,
+    Delete,
+    Found,
+    Get,
+    List,
+    Listed,
+    Missing,
+    Put,
+    PutIfAbsent,
+    Refused,
+    Written,
+)
 from .layout import root_of, unavailable
 
-FOLDER = "backup/"
+FOLDER = BACKUPS
 REPLACED = "damaged-"  # begins the name of a head that a restore replaced
 PURGED = "purged-"  # begins the name of a list of purged jobs
 PURGED_KEPT_MS = (

@@ -2,7 +2,8 @@
 
     queues/<name>                     registers a queue
     <hash>/<name>/<shard>/head        one shard's state; its segments and bodies lie beside it
-    archive/queue=<name>/…            finished jobs of all shards
+    archive/queue=<name>/…            finished jobs of all shards; ``archive=`` puts them in a store of their own
+    backup/<name>/<shard>/…           copies of heads; in the same store as the archive
     limits/<name>                     registers a pacer
     <hash>/_limits/<name>/head        its state: no queue has such a name
 

@@ -17,6 +17,7 @@ from ..core.archive_record import ArchiveRecord, AttemptRecord
 from ..errors import NotSupported, Rejected
 from ..model.validation import queue_name
 from ..objects.archive import ROOT
+from ..stores.address import archive_of
 from .tables import PARTITIONS, TABLES, TableColumn
 from .view_columns import list_of, sql_type
 
@@ -69,7 +70,7 @@ def catalogue(tables: str, store: str | None = None, queues: Sequence[str] = ())
         properties = _projected(location, PARTITIONS, names)
         yield CatalogTable(table.name, location, table.columns, PARTITIONS, PARQUET, properties)
     if store is not None:
-        location = f"{_bucket(store, 'store')}/{ROOT}"
+        location = f"{_bucket(archive_of(store) or store, 'store')}/{ROOT}"
         properties = _projected(location, HOURS, names)
         yield CatalogTable("archive", location, tuple(archive_columns()), HOURS, JSON_LINES, properties)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import NotSupported, Rejected
-from ..stores.address import open_store
+from ..stores.address import anywhere, open_store
 
 _EXAMPLES = "file:///var/lib/jobs, s3://bucket/prefix"
 _PATTERN = "*?[]{}\\"  # what Spark expands in the paths that it reads
@@ -14,16 +14,17 @@ _PATTERN = "*?[]{}\\"  # what Spark expands in the paths that it reads
 def store_at(address: str, field: str) -> str:
     """The address of a store, or a plain path, as what a task opens, wherever it began. Raises Rejected."""
     scheme, path, options = _parts(address, field)
-    if scheme == "memory":
+    try:
+        address = anywhere(f"{scheme}://{_absolute(scheme, path)}{options}")
+        store = open_store(address)
+    except Rejected as error:
+        raise type(error)(f"{field}: {error.message}", field=field) from None
+    store.close()
+    if not store.shared:
         raise NotSupported(
             f"{field}: memory:// is in one process, and the pipeline runs in others. Use one of {_EXAMPLES}.",
             field=field,
         )
-    address = f"{scheme}://{_absolute(scheme, path)}{options}"
-    try:
-        open_store(address).close()
-    except Rejected as error:
-        raise type(error)(f"{field}: {error.message}", field=field) from None
     return address
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
@@ -13,7 +12,7 @@ from ..bulk.writer import batch_id_of
 from ..errors import NotSupported, Rejected, shown
 from ..model.validation import queue_name
 from ..objects.snapshot import LIVE
-from ..stores.address import is_remote, open_store
+from ..stores.address import anywhere, is_remote, open_store
 from ..stores.counting import CountingStore
 
 PLACE = ("address", "queue")
@@ -140,17 +139,15 @@ def _reachable(address: str) -> str:
             " address, such as s3://bucket/prefix.",
             field="address",
         )
-    scheme, _, rest = address.partition("://")
-    if scheme.lower() == "memory":
+    store = open_store(address)  # says what is wrong with it; nothing is sent
+    store.close()
+    if not store.shared:
         raise Rejected(
             "address: memory:// is in one process, and Spark's workers are others. Use file:///folder or"
             " s3://bucket/prefix.",
             field="address",
         )
-    if scheme.lower() == "file" and rest and not rest.startswith("/"):
-        address = f"file://{os.path.abspath(rest)}"
-    open_store(address).close()  # says what is wrong with any other; nothing is sent
-    return address
+    return anywhere(address)
 
 
 def _count(text: str | None) -> int | None:

@@ -14,8 +14,12 @@
                                                        ``valkeys://`` and ``rediss://``; ``replicas=…`` waits for some
 ====================================================  =====================================================
 
-Every address also takes ``latency_ms``, ``error_rate``, ``lost_reply_rate`` and ``seed``, for tests and
-benchmarks: ``memory://?latency_ms=30&error_rate=0.01``. Paths are taken as they are, without %-decoding.
+Every address also takes ``archive``, the address of another store, for finished jobs and the copies of heads (see
+``split``): ``s3://jobs--use1-az4--x-s3/prod?archive=s3://jobs-archive/prod``. One with options of its own is written
+percent-encoded: ``archive=s3%3A%2F%2Fjobs-archive%2Fprod%3Fregion%3Dus-east-1``.
+
+And ``latency_ms``, ``error_rate``, ``lost_reply_rate`` and ``seed``, for tests and benchmarks, of this store alone:
+``memory://?latency_ms=30&error_rate=0.01``. Paths are taken as they are, without %-decoding, but in ``archive``.
 
 ``https://``, ``http://`` and ``lambda://`` name an API, not a store: see ``osqueue.client.transports.address``.
 """
@@ -26,7 +30,7 @@ import math
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote, unquote
 
 from ..clock import MACHINE, Machine
 from ..errors import NotSupported, Rejected
@@ -36,12 +40,14 @@ from .faulty import FaultyStore, SlowStore
 
 if TYPE_CHECKING:
     from .s3_place import S3Options
+    from .split import SplitStore
 
 LATENCY_MS_MAX = 60_000.0
 CONNECT_TIMEOUTS_S = (0.1, 60.0)  # the shortest and the longest
 REQUEST_TIMEOUTS_S = (1.0, 300.0)
 VALKEY = ("valkey", "redis", "valkeys", "rediss")  # the latter two over TLS
 
+ARCHIVE = "archive"
 FAULT_OPTIONS = ("latency_ms", "error_rate", "lost_reply_rate", "seed")
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "memory": (),
@@ -68,6 +74,7 @@ _CLOUDS = {
     "gs": _Cloud("Google Cloud Storage", "bucket", "gs://bucket/prefix", "GOOGLE_APPLICATION_CREDENTIALS"),
     "az": _Cloud("Azure", "container", "az://container/prefix", "AZURE_STORAGE_ACCOUNT_NAME"),
 }
+_PLAIN = ":/"  # what stays as it is in archive=
 REMOTE = ("http", "https", "lambda")  # an API in front of a store
 _HOST_AND_PORT = re.compile(r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}(?![^/?])")
 _EXAMPLES = (
@@ -120,9 +127,74 @@ def open_store(address: str, machine: Machine = MACHINE) -> CountingStore:
     if scheme not in _OPTIONS:
         raise Rejected(f"the address has an unknown scheme; use one of {_EXAMPLES}", field="address")
     place, _, query = rest.partition("?")
-    options = read_options(scheme, query, _OPTIONS[scheme])
-    store = _open(scheme, place, options, machine)
-    return CountingStore(_with_faults(store, options, machine))
+    options = read_options(scheme, query, (*_OPTIONS[scheme], ARCHIVE))
+    store = _with_faults(_open(scheme, place, options, machine), options, machine)
+    if ARCHIVE in options:
+        store = _split(store, archive_of(address) or "", machine)
+    return CountingStore(store)
+
+
+# ── A store for the archive ──────────────────────────────────────────────────
+def archive_of(address: str) -> str | None:
+    """The address of the store that an address gives its archive; None: it has none of its own. Raises Rejected."""
+    found = [value for name, value in _given(address) if name == ARCHIVE]
+    if not found:
+        return None
+    if "?" in found[0]:
+        raise Rejected(
+            "archive: the address in it has options of its own: write it percent-encoded, with %3F for its ? and"
+            " %26 for each &, as in archive=s3%3A%2F%2Fbucket%2Fprefix%3Fregion%3Dus-east-1",
+            field=ARCHIVE,
+        )
+    return unquote(found[0])  # a + is one: this is a path
+
+
+def anywhere(address: str) -> str:
+    """The address as it can be used from any folder: relative paths become absolute, that of an archive as well."""
+    from pathlib import Path
+
+    base, _, query = address.partition("?")
+    scheme, separator, place = base.partition("://")
+    if separator and scheme.lower() == "file" and place:
+        base = f"file://{Path(place).absolute()}"
+    archive = archive_of(address)
+    if archive is None:
+        return f"{base}?{query}" if query else base
+    parts = (each for each in query.split("&") if unquote(each.partition("=")[0]) != ARCHIVE)
+    return f"{base}?{'&'.join([*parts, f'{ARCHIVE}={quote(anywhere(archive), safe=_PLAIN)}'])}"
+
+
+def _given(address: str) -> list[tuple[str, str]]:
+    """The options of an address, with their values as they are written."""
+    parts = (each.partition("=") for each in address.partition("?")[2].split("&"))
+    return [(unquote(name), value) for name, _, value in parts]
+
+
+def _split(store: Store, address: str, machine: Machine) -> SplitStore:
+    from .split import SplitStore
+
+    if is_remote(address):
+        raise Rejected(
+            "archive: it is the address of an API, and this needs a store: give its own address, such as"
+            f" {_EXAMPLES}",
+            field=ARCHIVE,
+        )
+    if archive_of(address) is not None:
+        raise Rejected(
+            "archive: the address in it has an archive= itself, and there are two places at most: leave that out",
+            field=ARCHIVE,
+        )
+    try:
+        second = open_store(address, machine)
+    except Rejected as error:
+        raise type(error)(f"archive: {error.message}", field=ARCHIVE) from None
+    if second.place == store.place:
+        raise Rejected(
+            "archive: it names the place that the address itself names: give another bucket, prefix or folder, or"
+            " leave archive= out",
+            field=ARCHIVE,
+        )
+    return SplitStore(store, second)
 
 
 def _open(scheme: str, place: str, options: dict[str, str], machine: Machine) -> Store:

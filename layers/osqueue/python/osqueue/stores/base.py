@@ -26,6 +26,10 @@ from ..errors import OsqueueError
 
 KEY_BYTES_MAX = 1024  # the longest key S3 takes, in UTF-8 bytes
 FILE_NAME_BYTES_MAX = 255  # what file systems take in one component of a path
+# Folders that may lie in a store of their own (``split``). An address tells of them, so they are said here and not in
+# ``objects``, which lays out everything else.
+ARCHIVE = "archive/"  # finished jobs
+BACKUPS = "backup/"  # copies of heads, and lists of purged jobs
 LIST_KEYS_MAX = 1000  # the most keys one List may answer, where a store goes on behind any key
 
 
@@ -109,6 +113,9 @@ class Found(Struct, frozen=True):
     body: bytes
     version: str
     modified_ms: int  # when the store says it was written, ms since the Unix epoch, UTC
+    apart: bool = (
+        False  # and says so by another clock than the one of heads: see ``split``; no adapter sets it
+    )
 
 
 class Missing(Struct, frozen=True):
