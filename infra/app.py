@@ -25,6 +25,7 @@ from osqueue_cdk import (
     VpcEndpoints,
 )
 from osqueue_cdk.functions import named_targets
+from osqueue_cdk.names import Names
 
 from . import bundle, layers
 from .config import Config, environments, load
@@ -57,8 +58,9 @@ def add_stacks(app: App, config: Config, layer: Path, jobs: Path | None) -> None
 
     name = config.name
     storage = stack("storage", "the bucket that all queues live in")
-    bucket = Storage(storage, ONLY, name=name, settings=config).bucket
-    CfnOutput(storage, "BucketName", value=bucket.bucket_name, description="s3:// and this is the address")
+    Storage(storage, ONLY, name=name, settings=config)
+    address = Names(storage, name, config.express_zone).store
+    CfnOutput(storage, "Address", value=address, description="what Queue.connect takes")
     needed = [storage]
     if config.events:
         needed.append(stack("bus", "the bus that is told of every transition"))

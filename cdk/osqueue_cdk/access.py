@@ -29,6 +29,7 @@ ARCHIVE = "archive/*"
 BACKUPS = "backup/*"
 BATCHES = "batches/*"  # of bulk writes, which Spark makes
 WORKERS = "????/*/*/workers/*"  # what workers say of themselves
+KEPT = (ARCHIVE, BACKUPS)
 
 
 class Access(Struct, frozen=True):
@@ -38,6 +39,13 @@ class Access(Struct, frozen=True):
     write: tuple[str, ...] = (SHARDS, INTENTS)
     delete: tuple[str, ...] = (INTENTS,)  # whoever commits removes the announcements it took along
     borrows: bool = False  # does it claim, and so commit in the heads of limiters that queues share?
+
+    def kept(self) -> Access:
+        """What of it the bucket of several zones holds, where a directory bucket holds the rest."""
+        read, write, delete = (
+            tuple(each for each in keys if each in KEPT) for keys in (self.read, self.write, self.delete)
+        )
+        return Access(read, write, delete)
 
 
 ACCESS: dict[str, Access] = {

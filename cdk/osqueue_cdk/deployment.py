@@ -29,15 +29,23 @@ class Deployment(Construct):
     """A deployment of this account and region, wherever it is defined, for those who use its queues.
 
     ``kms_key`` is the ARN of the key that its bucket is encrypted with, where it is one of yours: grants on the bucket
-    need it.
+    need it. ``express_zone`` is the zone of its directory bucket, where it has one.
     """
 
     takes_tokens = False  # as far as is known here
     has_bus = True  # likewise
 
-    def __init__(self, scope: Construct, construct_id: str, *, name: str, kms_key: str | None = None) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        name: str,
+        kms_key: str | None = None,
+        express_zone: str | None = None,
+    ) -> None:
         super().__init__(scope, construct_id)
-        self.names = Names(self, name)
+        self.names = Names(self, name, express_zone)
         self.kms_key = kms_key
         self.consumers: dict[
             str, tuple[bool, bool]
@@ -53,7 +61,7 @@ class Deployment(Construct):
         addresses = {
             "http": lambda: f"{self.endpoint}?region={Stack.of(self).region}",
             "lambda": lambda: f"lambda://{self.names.prefix}",
-            "bucket": lambda: f"s3://{self.names.bucket}",
+            "bucket": lambda: self.names.store,
         }
         return addresses[via]()
 
@@ -106,7 +114,9 @@ class Osqueue(Deployment):
         settings = checked(
             name, settings or DeploymentSettings(), None if Token.is_unresolved(region) else region
         )
-        super().__init__(scope, construct_id, name=name, kms_key=settings.kms_key)
+        super().__init__(
+            scope, construct_id, name=name, kms_key=settings.kms_key, express_zone=settings.express_zone
+        )
         Tags.of(self).add("osqueue", name)
         self.takes_tokens = settings.jwt is not None
         self.storage = Storage(self, "Storage", name=name, settings=settings)
@@ -127,7 +137,12 @@ class Osqueue(Deployment):
 
     @staticmethod
     def from_name(
-        scope: Construct, construct_id: str, name: str, *, kms_key: str | None = None
+        scope: Construct,
+        construct_id: str,
+        name: str,
+        *,
+        kms_key: str | None = None,
+        express_zone: str | None = None,
     ) -> Deployment:
         """One that is there already, in this account and region. No stack imports another one's outputs for it."""
-        return Deployment(scope, construct_id, name=name, kms_key=kms_key)
+        return Deployment(scope, construct_id, name=name, kms_key=kms_key, express_zone=express_zone)

@@ -17,6 +17,9 @@ class VpcEndpoints(Construct):
         wished = settings.endpoints
         if wished is not None and wished.route_tables:
             self._endpoint("ToBucket", "s3", wished.vpc, route_table_ids=list(wished.route_tables))
+            if settings.express_zone is not None:
+                tables = list(wished.route_tables)
+                self._endpoint("ToDirectoryBucket", "s3express", wished.vpc, route_table_ids=tables)
         if wished is not None and wished.subnets:
             self._to_functions(wished)
 

@@ -22,7 +22,7 @@ from .buckets import use_of_key
 from .canary import Canaries
 from .logs import log_group
 from .names import ALIAS, Names
-from .rights import WHY_ANY_FUNCTION, leave_to_wake
+from .rights import WHY_ANY_FUNCTION, leave_to_wake, session_in
 from .settings import DeploymentSettings
 
 LAYER = (
@@ -41,7 +41,7 @@ class Functions(Construct):
         self, scope: Construct, construct_id: str, *, name: str, settings: DeploymentSettings, assets: Assets
     ) -> None:
         super().__init__(scope, construct_id)
-        self._names, self._settings, self._assets = Names(self, name), settings, assets
+        self._names, self._settings, self._assets = Names(self, name, settings.express_zone), settings, assets
         self.layer = lambda_.LayerVersion(
             self,
             "Layer",
@@ -105,7 +105,7 @@ class Functions(Construct):
 
     def _environment(self) -> dict[str, str]:
         environment = {
-            table.STORE: f"s3://{self._names.bucket}",
+            table.STORE: self._names.store,
             table.SERVICE: self._names.prefix,
             table.LOG_LEVEL: self._settings.log_level,
             WAKES_VARIABLE: "lambda",
@@ -125,6 +125,9 @@ class Functions(Construct):
         )
         access = ACCESS[function.name]
         bucket = self._names.bucket_arn
+        if self._names.directory_bucket is not None:
+            access = access.kept()
+            role.add_to_policy(session_in(self._names))
         # Without ListBucket S3 answers 403, not 404, for what does not exist. A condition on s3:prefix would do the
         # same to GetObject, whose requests have no prefix.
         role.add_to_policy(_allow("List", ["s3:ListBucket"], [bucket]))
@@ -133,7 +136,8 @@ class Functions(Construct):
             ("Write", "s3:PutObject", access.write),
             ("Delete", "s3:DeleteObject", access.delete),
         ):
-            role.add_to_policy(_allow(sid, [action], [f"{bucket}/{each}" for each in keys]))
+            if keys:
+                role.add_to_policy(_allow(sid, [action], [f"{bucket}/{each}" for each in keys]))
         for pattern in sorted({*access.read, *access.write, *access.delete}):
             wildcard_because(role, f"{bucket}/{pattern}", WHY[pattern])
         streams = ["logs:CreateLogStream", "logs:PutLogEvents"]

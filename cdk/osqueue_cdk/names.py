@@ -22,14 +22,32 @@ def prefix_of(name: str) -> str:
 class Names:
     """The names and ARNs of one deployment, in the account and region of the stack that a construct stands in."""
 
-    def __init__(self, scope: Construct, name: str) -> None:
+    def __init__(self, scope: Construct, name: str, express_zone: str | None = None) -> None:
         self._stack = Stack.of(scope)
         self.name = name
         self.prefix = prefix_of(name)
         # A bucket name of the account's own namespace: nobody else can take it, before or after us.
         self.bucket = f"{self.prefix}-{self._stack.account}-{self._stack.region}-an"
         self.bucket_arn = f"arn:{self._stack.partition}:s3:::{self.bucket}"
+        # What changes often, where a zone is named; the bucket then keeps the archive and the backups.
+        self.directory_bucket = (
+            None if express_zone is None else f"{self.prefix}-{self._stack.account}--{express_zone}--x-s3"
+        )
         self.bus = self.prefix
+
+    @property
+    def store(self) -> str:
+        """The address of the store."""
+        if self.directory_bucket is None:
+            return f"s3://{self.bucket}"
+        return f"s3://{self.directory_bucket}?archive=s3://{self.bucket}"
+
+    @property
+    def directory_bucket_arn(self) -> str:
+        """The ARN of the directory bucket."""
+        return self._stack.format_arn(
+            service="s3express", resource="bucket", resource_name=self.directory_bucket
+        )
 
     @property
     def bus_arn(self) -> str:

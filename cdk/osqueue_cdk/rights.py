@@ -31,8 +31,12 @@ Conditions = Mapping[str, Mapping[str, str]]
 def in_the_bucket(
     deployment: Deployment, queue: str, access: Access, grantee: iam.IGrantable
 ) -> Iterator[iam.Grant]:
-    """A queue's own keys in the bucket, as far as some access goes."""
+    """A queue's own keys in the bucket, as far as some access goes; a directory bucket is given whole."""
     bucket = deployment.names.bucket_arn
+    if deployment.names.directory_bucket is not None:
+        session = session_in(deployment.names)
+        yield give(grantee, session.actions, {session.resources[0]: ""})
+        access = access.kept()
     # Keys hold no payload, no result and no id; without the list S3 answers 403 for what does not exist.
     yield give(grantee, ["s3:ListBucket"], {bucket: ""})
     for action, patterns in (
@@ -49,6 +53,13 @@ def in_the_bucket(
     key = deployment.kms_key
     if key is not None:
         yield give(grantee, use_of_key(key).actions, {key: ""})
+
+
+def session_in(names: Names) -> iam.PolicyStatement:
+    """Leave to use the directory bucket: a session reads and writes all of it, for it knows no keys."""
+    return iam.PolicyStatement(
+        sid="Session", actions=["s3express:CreateSession"], resources=[names.directory_bucket_arn]
+    )
 
 
 def leave_to_wake(names: Names) -> iam.PolicyStatement:

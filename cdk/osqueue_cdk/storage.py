@@ -7,13 +7,17 @@ Instead the reaper copies every head once an hour (``osqueue doctor --restore``)
 **Lifecycle rules** run whatever a bucket policy says, so there is none for heads, ids, segments, bodies and tables. One
 removes announcements (intents) that nobody has looked at for a week, though the reaper applies and deletes them once a
 minute; one ends abandoned multipart uploads (osqueue makes none); one moves the archive to cheaper storage.
+
+**With a zone** a directory bucket holds everything but the archive and the backups, which outlive the zone. Its policy
+knows sessions and no keys, so nothing at S3 keeps its heads from being written without a condition, or deleted.
 """
 
 from __future__ import annotations
 
-from aws_cdk import Duration
+from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_s3express as s3express
 from constructs import Construct
 
 from .access import ARCHIVE, HEADS, INTENTS
@@ -47,6 +51,8 @@ class Storage(Construct):
             Names(self, name).bucket,
             settings.bucket_stays,
         )
+        if settings.express_zone is not None:
+            self._directory_bucket(name, settings, settings.express_zone)
         heads = self.bucket.arn_for_objects(HEADS)
         self._deny(
             "HeadsChangeByCompareAndSwapOnly",
@@ -64,6 +70,38 @@ class Storage(Construct):
             "Server access logs would double the cost of small requests. Who called what is in the API's access log; "
             "for the bucket itself, CloudTrail data events can be switched on (docs/security.md).",
         )
+
+    def _directory_bucket(self, name: str, settings: DeploymentSettings, zone: str) -> None:
+        directory = s3express.CfnDirectoryBucket
+        encryption = None
+        if settings.kms_key is not None:
+            by = directory.ServerSideEncryptionByDefaultProperty(
+                sse_algorithm="aws:kms", kms_master_key_id=settings.kms_key
+            )
+            rule = directory.ServerSideEncryptionRuleProperty(
+                bucket_key_enabled=True, server_side_encryption_by_default=by
+            )
+            encryption = directory.BucketEncryptionProperty(server_side_encryption_configuration=[rule])
+        made = directory(
+            self,
+            "DirectoryBucket",
+            bucket_name=Names(self, name, zone).directory_bucket,
+            data_redundancy="SingleAvailabilityZone",
+            location_name=zone,
+            bucket_encryption=encryption,
+            lifecycle_configuration=directory.LifecycleConfigurationProperty(
+                rules=[
+                    directory.RuleProperty(
+                        id="drop-old-announcements",
+                        status="Enabled",
+                        prefix=INTENTS.removesuffix("*"),
+                        expiration_in_days=INTENTS_KEPT_DAYS,
+                    )
+                ]
+            ),
+        )
+        made.apply_removal_policy(RemovalPolicy.RETAIN if settings.bucket_stays else RemovalPolicy.DESTROY)
+        self.directory_bucket = made
 
     def _deny(
         self, sid: str, actions: list[str], resource: str, conditions: dict[str, dict[str, str]] | None = None

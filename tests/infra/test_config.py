@@ -145,6 +145,7 @@ def test_an_unknown_key_is_refused_with_the_known_ones(entry: dict[str, Any], sa
         ("jwt.issuer", {"jwt": {"issuer": "http://plain.example", "audience": ["jobs"]}}),
         ("jwt.issuer", {"jwt": {"issuer": "https://a.example/pool one", "audience": ["jobs"]}}),
         ("jwt.issuer", {"jwt": {"issuer": "https://a.example/pool\n", "audience": ["jobs"]}}),
+        ("express_zone", {"express_zone": "us-east-1a"}),
         ("jwt.scopes", {"jwt": {"issuer": "https://a.example", "audience": ["jobs"], "scopes": "os queue"}}),
         ("jwt.audience", {"jwt": {"issuer": "https://a.example", "audience": []}}),
         ("audience", {"jwt": {"issuer": "https://a.example"}}),

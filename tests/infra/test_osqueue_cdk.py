@@ -45,7 +45,7 @@ PUBLIC = {
     "DeployedQueue.grant_operate": "(grantee, via=)",
     "DeployedQueue.grant_read": "(grantee, via=)",
     "DeployedQueue.grant_work": "(grantee, via=)",
-    "Deployment": "(scope, construct_id, *, name, kms_key=)",
+    "Deployment": "(scope, construct_id, *, name, kms_key=, express_zone=)",
     "Deployment.address": "(via=)",
     "Deployment.api_id": "attribute",
     "Deployment.endpoint": "attribute",
@@ -62,12 +62,12 @@ PUBLIC = {
     "Misconfigured": "(args, kwargs)",
     "Operations": "(scope, construct_id, *, name, settings, api_id, more=)",
     "Osqueue": "(scope, construct_id, *, name, settings=, assets=)",
-    "Osqueue.from_name": "(scope, construct_id, name, *, kms_key=)",
+    "Osqueue.from_name": "(scope, construct_id, name, *, kms_key=, express_zone=)",
     "RequestLimit": "(*, rate=, burst=)",
     "ReaperSchedule": "(scope, construct_id, *, name, functions)",
-    "DeploymentSettings": "(*, jwt=, cors=, domain=, endpoints=, kms_key=, logs_kms_key=, topic_kms_key=, throttle=,"
-    " concurrency=, canary=, log_level=, log_days=, tracing=, events=, events_archive_days=, archive=, alarms=,"
-    " queues_removable=, bucket_stays=, protected=)",
+    "DeploymentSettings": "(*, jwt=, cors=, domain=, endpoints=, express_zone=, kms_key=, logs_kms_key=,"
+    " topic_kms_key=, throttle=, concurrency=, canary=, log_level=, log_days=, tracing=, events=,"
+    " events_archive_days=, archive=, alarms=, queues_removable=, bucket_stays=, protected=)",
     "Storage": "(scope, construct_id, *, name, settings)",
     "VpcEndpoints": "(scope, construct_id, *, settings)",
 }

@@ -137,7 +137,7 @@ def test_every_setting_that_is_shown_can_be_deployed(tmp_path: Path) -> None:
     settings = [each for each in shown if set(each) <= keys]
     assert {key for each in settings for key in each} == {
         *("jwt", "cors", "domain", "kms_key", "queues_removable"),
-        *("logs_kms_key", "topic_kms_key", "tracing", "endpoints", "canary"),
+        *("logs_kms_key", "topic_kms_key", "tracing", "endpoints", "canary", "express_zone"),
     }
     for each in settings:
         load("x", {"x": each})
