@@ -17,7 +17,7 @@ from .bus import Bus
 from .endpoints import VpcEndpoints
 from .functions import LAYER, Functions
 from .grants import DeployedQueue, Via
-from .names import Names
+from .names import STORE, Names
 from .operations import Operations
 from .rights import to_wake
 from .schedule import ReaperSchedule
@@ -61,7 +61,7 @@ class Deployment(Construct):
         addresses = {
             "http": lambda: f"{self.endpoint}?region={Stack.of(self).region}",
             "lambda": lambda: f"lambda://{self.names.prefix}",
-            "bucket": lambda: self.names.store,
+            "bucket": lambda: self._store,
         }
         return addresses[via]()
 
@@ -88,6 +88,11 @@ class Deployment(Construct):
     def endpoint(self) -> str:
         """Where its HTTP API is."""
         return self._parameter(ENDPOINT)
+
+    @cached_property
+    def _store(self) -> str:
+        """The address of the store."""
+        return self._parameter(STORE)
 
     def _parameter(self, what: str) -> str:
         """What AWS has named, as CloudFormation reads it from SSM."""
@@ -120,6 +125,7 @@ class Osqueue(Deployment):
         Tags.of(self).add("osqueue", name)
         self.takes_tokens = settings.jwt is not None
         self.storage = Storage(self, "Storage", name=name, settings=settings)
+        self._store = self.names.store
         made = Functions(self, "Functions", name=name, settings=settings, assets=assets or packaged())
         made.node.add_dependency(self.storage)
         self.functions, self.layer, self.made = made.functions, made.layer, (made,)

@@ -129,10 +129,6 @@ class DeployedQueue:
         yield give(grantee, ["lambda:InvokeFunction"], dict.fromkeys(arns, ""))
 
     def _in_the_bucket(self, role: Role, grantee: iam.IGrantable) -> Iterator[iam.Grant]:
-        if role is Role.READ and self._deployment.names.directory_bucket is not None:
-            raise Misconfigured(
-                'via: whoever reads in a directory bucket may write there as well. Grant reading via="http"'
-            )
         access = access_of(functions_of(role), reads_only=role is Role.READ)
         yield from in_the_bucket(self._deployment, self.name, access, grantee)
 

@@ -11,6 +11,7 @@ from constructs import Construct
 
 from osqueue.contract.functions import deployed_name
 
+STORE = "store"  # the parameter of SSM that holds the store's address
 ALIAS = "live"  # of each function, where new code comes by degrees (canary)
 
 

@@ -34,8 +34,8 @@ def in_the_bucket(
     """A queue's own keys in the bucket, as far as some access goes; a directory bucket is given whole."""
     bucket = deployment.names.bucket_arn
     if deployment.names.directory_bucket is not None:
-        session = session_in(deployment.names)
-        yield give(grantee, session.actions, {session.resources[0]: ""})
+        session, conditions = session_in(deployment.names), None if access.write else READS_ONLY
+        yield give(grantee, session.actions, {session.resources[0]: ""}, conditions)
         access = access.kept()
     # Keys hold no payload, no result and no id; without the list S3 answers 403 for what does not exist.
     yield give(grantee, ["s3:ListBucket"], {bucket: ""})
@@ -53,6 +53,10 @@ def in_the_bucket(
     key = deployment.kms_key
     if key is not None:
         yield give(grantee, use_of_key(key).actions, {key: ""})
+
+
+# Who asks for a session and no mode gets the most that is allowed.
+READS_ONLY: Conditions = {"StringEquals": {"s3express:SessionMode": "ReadOnly"}}
 
 
 def session_in(names: Names) -> iam.PolicyStatement:

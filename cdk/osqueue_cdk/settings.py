@@ -123,7 +123,7 @@ class DeploymentSettings(Part, frozen=True, kw_only=True):
     domain: Domain | None = None  # None: the name that the gateway gives
     endpoints: Endpoints | None = None  # None: what runs in a VPC has its own ways
     # A directory bucket of this zone holds what changes often: commits in single-digit milliseconds. None: one bucket.
-    express_zone: Annotated[str, Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)?-az[0-9]+\Z")] | None = None
+    express_zone: Annotated[str, Meta(pattern=r"^[a-z0-9]+-az[0-9]+\Z")] | None = None
     kms_key: KeyArn | None = None  # what the bucket is encrypted with; None: keys of S3
     logs_kms_key: KeyArn | None = None  # what logs are encrypted with; None: keys of CloudWatch
     topic_kms_key: KeyArn | None = None  # what the alarms' topic is encrypted with; None: nothing

@@ -9,7 +9,8 @@ removes announcements (intents) that nobody has looked at for a week, though the
 minute; one ends abandoned multipart uploads (osqueue makes none); one moves the archive to cheaper storage.
 
 **With a zone** a directory bucket holds everything but the archive and the backups, which outlive the zone. Its policy
-knows sessions and no keys, so nothing at S3 keeps its heads from being written without a condition, or deleted.
+knows sessions and no keys, so nothing at S3 keeps its heads from being written without a condition, or deleted. It has
+no lifecycle rule: that would want a policy for S3's own service, and the reaper deletes announcements anyway.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3express as s3express
+from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from .access import ARCHIVE, HEADS, INTENTS
 from .acknowledged import because
 from .buckets import private_bucket
-from .names import Names
+from .names import STORE, Names
 from .settings import ArchiveTiering, DeploymentSettings
 
 INTENTS_KEPT_DAYS = 7  # a request is answered within a day at most; its announcement is of no use then
@@ -53,6 +55,14 @@ class Storage(Construct):
         )
         if settings.express_zone is not None:
             self._directory_bucket(name, settings, settings.express_zone)
+        names = Names(self, name, settings.express_zone)
+        ssm.StringParameter(
+            self,
+            "Address",
+            parameter_name=names.parameter(STORE),
+            string_value=names.store,
+            description=f"osqueue {name}: the address of the store, for whoever works in it",
+        )
         heads = self.bucket.arn_for_objects(HEADS)
         self._deny(
             "HeadsChangeByCompareAndSwapOnly",
@@ -89,19 +99,8 @@ class Storage(Construct):
             data_redundancy="SingleAvailabilityZone",
             location_name=zone,
             bucket_encryption=encryption,
-            lifecycle_configuration=directory.LifecycleConfigurationProperty(
-                rules=[
-                    directory.RuleProperty(
-                        id="drop-old-announcements",
-                        status="Enabled",
-                        prefix=INTENTS.removesuffix("*"),
-                        expiration_in_days=INTENTS_KEPT_DAYS,
-                    )
-                ]
-            ),
         )
         made.apply_removal_policy(RemovalPolicy.RETAIN if settings.bucket_stays else RemovalPolicy.DESTROY)
-        self.directory_bucket = made
 
     def _deny(
         self, sid: str, actions: list[str], resource: str, conditions: dict[str, dict[str, str]] | None = None

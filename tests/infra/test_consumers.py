@@ -106,8 +106,10 @@ def test_a_consumer_knows_its_store_may_wake_others_and_has_the_layer(
 ) -> None:
     made = function_of(attached, title)
     variables = {name: policies.plain(value) for name, value in made["Environment"]["Variables"].items()}
+    store = made["Environment"]["Variables"]["OSQUEUE_STORE"]["Ref"]
+    assert attached.template["Parameters"][store]["Default"] == "/osqueue-prod/store"
     assert variables == {
-        "OSQUEUE_STORE": "s3://osqueue-prod-<AWS::AccountId>-<AWS::Region>-an",
+        "OSQUEUE_STORE": f"<{store}>",
         "OSQUEUE_WAKES": "lambda",
         "OSQUEUE_SERVICE": "osqueue-prod",
         "OSQUEUE_EVENT_BUS": "osqueue-prod",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 from aws_cdk import aws_iam as iam
 
 from osqueue.contract.functions import FUNCTIONS, STORE
-from osqueue_cdk import Misconfigured, Osqueue
+from osqueue.stores.address import open_store
+from osqueue.stores.split import SplitStore
+from osqueue_cdk import Osqueue
 from osqueue_cdk.access import ACCESS, KEPT
 
 KEY = "arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555"
@@ -103,6 +106,25 @@ def test_who_is_granted_a_queue_in_the_bucket_gets_the_directory_bucket(
     assert "s3express:CreateSession" not in {each["Action"] for each in granted(in_one_stack, "work")}
 
 
-def test_reading_alone_cannot_be_granted_there(in_one_stack: Any) -> None:
-    with pytest.raises(Misconfigured, match="via: whoever reads in a directory bucket may write"):
-        granted(in_one_stack, "read", express_zone="use1-az4")
+def test_who_may_only_read_gets_sessions_that_only_read(in_one_stack: Any) -> None:
+    found = {each["Action"]: each for each in granted(in_one_stack, "read", express_zone="use1-az4")}
+    only = {"StringEquals": {"s3express:SessionMode": "ReadOnly"}}
+    assert found["s3express:CreateSession"]["Condition"] == only
+    assert "s3:PutObject" not in found
+
+
+def test_another_stack_reads_the_address_where_the_deployment_says_it(express: Any, policies: Any) -> None:
+    """So who leaves the zone out is refused at the bucket, and works on no other store in silence."""
+    (parameter,) = express.resources("storage", "AWS::SSM::Parameter").values()
+    assert parameter["Name"] == "/osqueue-x/store"
+    assert policies.plain(parameter["Value"]) == f"s3://{DIRECTORY}?archive=s3://{BUCKET}"
+
+
+def test_the_library_opens_the_address(express: Any, policies: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    (output,) = express.templates["storage"]["Outputs"].values()
+    address = re.sub("<AWS::(AccountId|Region)>", "123456789012", policies.plain(output["Value"]))
+    store = open_store(address).inner
+    assert isinstance(store, SplitStore)
+    assert not store.first.ordered
+    assert store.second.ordered

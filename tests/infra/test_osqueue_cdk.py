@@ -364,21 +364,23 @@ def test_by_its_name_a_deployment_is_found_without_an_export(in_one_stack: Any, 
     made = in_one_stack(fill)
     told = {name: policies.plain(each["Value"]) for name, each in made.template["Outputs"].items()}
     assert told["lambda"] == "lambda://osqueue-prod"
-    assert told["bucket"] == "s3://osqueue-prod-<AWS::AccountId>-<AWS::Region>-an"
     assert told["bus"] == "osqueue-prod"
     assert told["http"].endswith("?region=<AWS::Region>")
     assert "Fn::ImportValue" not in json.dumps(made.template)
     asked = [each["Default"] for each in made.template["Parameters"].values()]
-    assert "/osqueue-prod/endpoint" in asked
+    assert {"/osqueue-prod/endpoint", "/osqueue-prod/store"} <= {*asked}
 
 
-def test_what_is_looked_up_by_name_is_what_a_deployment_leaves_there(whole: Any) -> None:
+def test_what_is_looked_up_by_name_is_what_a_deployment_leaves_there(whole: Any, policies: Any) -> None:
     left = {each["Name"]: each["Value"] for each in whole.resources("AWS::SSM::Parameter").values()}
     # For the layer: test_consumers.py.
-    assert {*left} == {"/osqueue-prod/api-id", "/osqueue-prod/endpoint", "/osqueue-prod/layer"}
+    assert {*left} == {f"/osqueue-prod/{each}" for each in ("api-id", "endpoint", "layer", "store")}
     (api,) = whole.resources("AWS::ApiGatewayV2::Api")
     assert left["/osqueue-prod/api-id"] == {"Ref": api}
     assert left["/osqueue-prod/endpoint"] == {"Fn::GetAtt": [api, "ApiEndpoint"]}
+    assert (
+        policies.plain(left["/osqueue-prod/store"]) == "s3://osqueue-prod-<AWS::AccountId>-<AWS::Region>-an"
+    )
 
 
 def test_a_deployment_is_a_construct_that_can_be_passed_on() -> None:

@@ -83,6 +83,17 @@ def test_an_ending_has_what_was_uploaded(caller: Caller) -> None:
     assert caller.get(f"{JOBS}/{job['job_id']}/result").body["result"] == "x" * 300_000
 
 
+def test_where_nobody_could_carry_it_out_there_is_no_place(caller: Caller, store: MemoryStore) -> None:
+    """As over a directory bucket of S3, which signs nothing that lasts, behind functions, which relay nothing."""
+    caller.post(JOBS, {"payload": 1})
+    store.remote = True
+    refused = Caller(Api(store, machine=caller.api.machine)).post(
+        PLACE, {"bytes": len(LARGE), "sha256": digest(LARGE)}
+    )
+    assert (refused.status, refused.body["error"]["code"]) == (422, "not_supported")
+    assert "its store signs no requests" in refused.body["error"]["message"]
+
+
 def test_in_a_turn_as_well(caller: Caller) -> None:
     caller.post(JOBS, {"payload": 1})
     (job,) = caller.claim()

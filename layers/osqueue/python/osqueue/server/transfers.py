@@ -19,7 +19,7 @@ from ..contract.functions import CONTENT_BYTES_MAX
 from ..contract.route import QUEUES
 from ..contract.schemas import Download
 from ..core.rows import BodyRef
-from ..errors import OsqueueError, Rejected
+from ..errors import NotSupported, OsqueueError, Rejected
 from ..model.fields import moment
 from ..objects.layout import root_of, unavailable
 from ..objects.staging import UPLOADS, UPLOADS_SHARD
@@ -43,9 +43,14 @@ class Transfers:
         self._relay: Relay | None = None
 
     def signed(self, request: Get | AnnouncedPut) -> Flow[tuple[PresignedRequest, datetime]]:
-        """The request to send, and until when. Raises Unavailable."""
+        """The request to send, and until when. Raises Unavailable, and NotSupported where nobody could carry it out."""
         until = moment(self._machine.now_ms() + SECONDS * 1000)
         found = self._store.presigned(request, SECONDS) if self._presigns else None
+        if found is None and self._presigns and self._store.remote:
+            raise NotSupported(
+                "payloads and results of more than 256 KB do not pass through this API: its store signs no"
+                " requests for others. Remedy: keep large contents elsewhere, or connect to the store itself."
+            )
         if found is None:
             if self._relay is None:
                 from ..stores.relay import Relay  # here, because a function over S3 needs none
