@@ -5,7 +5,7 @@
 A part holds the records (``core.archive_record``) of finished jobs that had left the head, and is written by the reaper
 before the commit that says so. A pass that dies in between leaves a part that the next pass writes again, perhaps
 together with more: readers drop what they have seen by (job_id, run). The hour is that of the writing, by the
-store's clock, so a part is never late for its hour.
+clock of heads, so a part is never late for its hour; the archive's store may have another one (``stores.split``).
 """
 
 from __future__ import annotations
