@@ -5,6 +5,7 @@ A start counts the units of its job. It may take place where one more would, so 
 
 from __future__ import annotations
 
+from osqueue.core.queue_ops import ChangeSettings
 from osqueue.core.rates import Bucket, buckets_of, group_bucket_of
 from osqueue.core.state import PROCESSING, State
 
@@ -40,7 +41,13 @@ class StartLog:
             bucket = group_bucket_of(state.settings, state.settings.overrides.get(group))
             if bucket is not None:
                 buckets["group", group] = bucket
-        anew = before is None or state.epoch != before.epoch or state.now_ms < before.now_ms
+        changes = sum(isinstance(op, ChangeSettings) for each in batch.requests for op in each.ops)
+        anew = (
+            before is None
+            or state.epoch != before.epoch
+            or state.now_ms < before.now_ms
+            or changes > 1  # another rate may have stood between two of them
+        )
         for whose in [each for each, bucket in self._buckets.items() if anew or buckets.get(each) != bucket]:
             del self._buckets[whose], self._starts[whose]
         for whose, bucket in buckets.items():

@@ -13,7 +13,7 @@ from .ledger import RecordedReduction, Violation
 
 
 def check(before: State, state: State, batch: RecordedReduction) -> None:
-    """A commit was made. What changed the settings in it may have come before its claims, or after them."""
+    """A commit was made. What changed the settings in it may have come before its claims, between them, or after."""
     _pauses(before, state, batch)
     started = Counter(each.kind for each in batch.reduction.events if each.target == PROCESSING)
     if not started:
@@ -24,13 +24,17 @@ def check(before: State, state: State, batch: RecordedReduction) -> None:
         row.kind for op in told for row in op.kinds if row.paused is False
     }  # perhaps paused again since
     running = Counter(lease.job.kind for lease in state.leases.values())
-    most = max(_most(each.max_running, each) for each in known)
+    stood = [op.max_running for op in told if op.max_running is not None]
+    most = max(_most(limit, each) for each in known for limit in (each.max_running, *stood))
     if sum(running.values()) > most:
         raise Violation(f"{sum(running.values())} jobs run, {most} may")
     for kind in started:
         rows = [[row for row in each.kinds if row.kind == kind] for each in known]
+        stood = [row.max_running or 0 for op in told for row in op.kinds if row.kind == kind]
         limits = [
-            _most(row[0].max_running or 0 if row else 0, each) for row, each in zip(rows, known, strict=True)
+            _most(limit, each)
+            for row, each in zip(rows, known, strict=True)
+            for limit in (row[0].max_running or 0 if row else 0, *stood)
         ]
         if running[kind] > max(limits):
             raise Violation(f"{running[kind]} jobs of kind {kind!r} run, {max(limits)} may")
