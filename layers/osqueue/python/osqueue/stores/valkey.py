@@ -28,6 +28,7 @@ from ..clock import MACHINE, Machine
 from ..errors import NotInstalled, OsqueueError, Rejected
 from .base import (
     LIST_KEYS_MAX,
+    Answered,
     Delete,
     Deleted,
     DeleteIfMatch,
@@ -37,13 +38,19 @@ from .base import (
     Listed,
     LookPace,
     Missing,
+    Passed,
+    PassTurn,
     Put,
     PutIfAbsent,
     PutIfMatch,
     Refused,
     Remark,
     Store,
+    StoreReply,
+    StoreRequest,
+    TakeTurn,
     Told,
+    Turn,
     Unchanged,
     Written,
 )
@@ -51,6 +58,7 @@ from .valkey_faults import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, WAIT_TIMEOUT_MS
 from .valkey_news import NewsListener
 from .valkey_place import ValkeyPlace
 from .valkey_remarks import remarks_on
+from .valkey_turns import SCRIPTS, THREADS_MAX, ServerTurns
 
 if TYPE_CHECKING:
     import valkey
@@ -107,11 +115,13 @@ redis.call('UNLINK', KEYS[2])
 redis.call('ZREM', KEYS[1], ARGV[2])
 return 1
 """)
+_TURN_SCRIPTS = {text: _Script(text) for text in SCRIPTS}
 
 
 class ValkeyStore(Store):
     """Objects in a server's memory and its append-only file, below a prefix."""
 
+    turns = True
     look_pace = LookPace(0.01, 0.1)  # a look costs the server some 20 us, and no money
 
     def __init__(self, place: ValkeyPlace, machine: Machine = MACHINE) -> None:
@@ -129,6 +139,8 @@ class ValkeyStore(Store):
         self._pool: valkey.ConnectionPool | None = None
         self._news: tuple[int, NewsListener] | None = None  # of which process
         self._lock = forks.lock()
+        self._turns = ServerTurns(place.prefix, machine, self._script, self._first_of)
+        self._threads: Any = None  # of coroutines that wait for a turn
 
     @property
     def place(self) -> object:
@@ -219,6 +231,23 @@ class ValkeyStore(Store):
         if news is not None and news[0] == self._machine.process():
             news[1].end()
 
+    def take_turn(self, request: TakeTurn) -> Turn | Answered | Refused:
+        return self._turns.take(request)
+
+    def pass_turn(self, request: PassTurn) -> Passed:
+        return self._turns.pass_on(request)
+
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
+        if not isinstance(request, TakeTurn):
+            return await super().perform_async(request)
+        import asyncio  # here, because blocking callers never need it
+        from concurrent.futures import ThreadPoolExecutor
+
+        with self._lock:
+            if self._threads is None:  # of its own: the loop's may be what the holder of the turn waits for
+                self._threads = ThreadPoolExecutor(THREADS_MAX, "osqueue-turns")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self.perform, request)
+
     # ── One round trip ───────────────────────────────────────────────────────
 
     def _name(self, key: str) -> str:
@@ -226,6 +255,13 @@ class ValkeyStore(Store):
 
     def _channel(self, key: str) -> str:
         return f"{self.at.prefix}:new/{key}"
+
+    def _script(self, text: str, keys: Sequence[Any], arguments: Sequence[Any]) -> Any:
+        return self._ask(_call(_TURN_SCRIPTS[text], keys, arguments))[0]
+
+    def _first_of(self, name: str, seconds: float) -> bytes | None:
+        (found,) = self._ask(("BLPOP", name, f"{seconds:.3f}"))
+        return None if found is None else bytes(found[1])
 
     def _write(self, key: str, body: bytes, condition: str, hot: bool = False) -> str | None:
         """The new version, or None where the condition does not hold."""
@@ -331,7 +367,9 @@ def _call(script: _Script, keys: Sequence[Any], arguments: Sequence[Any]) -> tup
     return ("EVALSHA", script.sha, len(keys), *keys, *arguments)
 
 
-_TEXT_OF = {script.sha: script.text for script in (_READ, _WRITE, _DELETE, _DELETE_IF_MATCH)}
+_TEXT_OF = {
+    script.sha: script.text for script in (_READ, _WRITE, _DELETE, _DELETE_IF_MATCH, *_TURN_SCRIPTS.values())
+}
 
 
 def _as_text(command: Sequence[Any]) -> Sequence[Any]:
