@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import subprocess
 import sys
 import time
@@ -23,8 +24,10 @@ from tests.support.patience import PATIENCE
 JOBS = 320
 A_CALL = 10  # jobs
 PRODUCERS = 4
-WORKERS = 8
-VICTIMS = 4  # that are killed while they hold jobs
+WORKERS = 6
+VICTIMS = 2  # that are killed while they hold jobs
+DOOMED = 2  # producers, and as many workers, that are killed in the middle of whatever they do
+LIFE_S = (0.3, 1.2)  # of these, after their first word
 
 PRODUCER = """
 import sys
@@ -49,7 +52,7 @@ q = Queue.connect(sys.argv[1], "work", timeout=60)
 victim = sys.argv[2] == "victim"
 while True:
     try:
-        leases = q.claim(limit=8, lease=3 if victim else 60, wait=1)
+        leases = q.claim(limit=8, lease=3 if sys.argv[2] != "worker" else 60, wait=1)
         if victim and leases:
             print("holding", len(leases), flush=True)
             sys.stdin.read()  # until it is killed
@@ -91,6 +94,14 @@ def shares(count: int) -> Sequence[range]:
     return [range(at * A_CALL, JOBS, count * A_CALL) for at in range(count)]
 
 
+def first_word(process: subprocess.Popen[str]) -> str:
+    """What it says first. One that ends without a word has said why elsewhere."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, process.communicate(timeout=PATIENCE)
+    return line
+
+
 @pytest.mark.parametrize("kind", SHARED)
 def test_nothing_is_lost_or_done_twice_although_processes_are_killed(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
@@ -98,13 +109,21 @@ def test_nothing_is_lost_or_done_twice_although_processes_are_killed(
     address = address_in(kind, request, tmp_path)
     running: list[subprocess.Popen[str]] = []
     try:
+        # Those that are doomed bring the same jobs as others: whatever they have done, or half done, is done once.
+        doomed = [start(PRODUCER, address, *share) for share in shares(PRODUCERS)[:DOOMED]]
+        running += doomed
         running += (producers := [start(PRODUCER, address, *share) for share in shares(PRODUCERS)])
         running += (victims := [start(WORKER, address, "victim") for _ in range(VICTIMS)])
         held = 0
         for victim in victims:
-            assert victim.stdout is not None
-            held += int(victim.stdout.readline().split()[1])
+            held += int(first_word(victim).split()[1])
             victim.kill()
+        running += (more := [start(WORKER, address, "doomed") for _ in range(DOOMED)])
+        doomed += more  # only now: they would leave no jobs for a victim that is slow to start
+        by_doomed = [first_word(each).strip() for each in doomed]
+        for each in doomed:
+            time.sleep(random.uniform(*LIFE_S) / len(doomed))
+            each.kill()
         running += (workers := [start(WORKER, address, "worker") for _ in range(WORKERS)])
         ids = [line for each in producers for line in each.communicate(timeout=PATIENCE)[0].split()]
         q: Queue[Any] = Queue.connect(address, "work")
@@ -119,6 +138,8 @@ def test_nothing_is_lost_or_done_twice_although_processes_are_killed(
     said = [line for each in workers for line in each.communicate()[0].split()]
     for each in (*victims, *producers):
         each.communicate()
+    for each in doomed:
+        by_doomed += each.communicate()[0].split()
     for _ in range(3):
         q.reap()
     stats = q.stats()
@@ -127,5 +148,6 @@ def test_nothing_is_lost_or_done_twice_although_processes_are_killed(
     assert stats["counters"]["stalled"] >= held > 0
     assert stats["queued"] == stats["processing"] == stats["failing"] == stats["failed"] == 0
     assert archived(q) == Counter(ids)
+    assert {*by_doomed} <= {*ids}
     assert not [job for job, times in Counter(said).items() if times > 1]
     q.close()

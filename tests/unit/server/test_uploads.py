@@ -84,9 +84,9 @@ def test_an_ending_has_what_was_uploaded(caller: Caller) -> None:
 
 
 def test_where_nobody_could_carry_it_out_there_is_no_place(caller: Caller, store: MemoryStore) -> None:
-    """As over a directory bucket of S3, which signs nothing that lasts, behind functions, which relay nothing."""
+    """Over a directory bucket of S3, which signs nothing that lasts, behind functions, which relay nothing."""
     caller.post(JOBS, {"payload": 1})
-    store.remote = True
+    store.ordered = False
     refused = Caller(Api(store, machine=caller.api.machine)).post(
         PLACE, {"bytes": len(LARGE), "sha256": digest(LARGE)}
     )

@@ -46,7 +46,7 @@ class Transfers:
         """The request to send, and until when. Raises Unavailable, and NotSupported where nobody could carry it out."""
         until = moment(self._machine.now_ms() + SECONDS * 1000)
         found = self._store.presigned(request, SECONDS) if self._presigns else None
-        if found is None and self._presigns and self._store.remote:
+        if found is None and self._presigns and not self._store.ordered:  # a directory bucket, at AWS
             raise NotSupported(
                 "payloads and results of more than 256 KB do not pass through this API: its store signs no"
                 " requests for others. Remedy: keep large contents elsewhere, or connect to the store itself."

@@ -61,6 +61,8 @@ from .valkey_remarks import remarks_on
 from .valkey_turns import SCRIPTS, THREADS_MAX, ServerTurns
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     import valkey
 
 Answers = list[Any]  # of the server, in the order of the commands
@@ -140,7 +142,9 @@ class ValkeyStore(Store):
         self._news: tuple[int, NewsListener] | None = None  # of which process
         self._lock = forks.lock()
         self._turns = ServerTurns(place.prefix, machine, self._script, self._first_of)
-        self._threads: Any = None  # of coroutines that wait for a turn
+        self._threads: tuple[int, Any] | None = (
+            None  # of which process, and of coroutines that wait for a turn
+        )
 
     @property
     def place(self) -> object:
@@ -225,9 +229,12 @@ class ValkeyStore(Store):
     def close(self) -> None:
         pool, self._pool = self._pool, None
         if pool is not None:
-            pool.disconnect()
+            pool.disconnect(inuse_connections=False)  # who waits for a turn is told when it is over
         with self._lock:
             news, self._news = self._news, None
+            threads, self._threads = self._threads, None
+        if threads is not None and threads[0] == self._machine.process():
+            threads[1].shutdown(wait=False)
         if news is not None and news[0] == self._machine.process():
             news[1].end()
 
@@ -243,10 +250,22 @@ class ValkeyStore(Store):
         import asyncio  # here, because blocking callers never need it
         from concurrent.futures import ThreadPoolExecutor
 
+        process = self._machine.process()
         with self._lock:
-            if self._threads is None:  # of its own: the loop's may be what the holder of the turn waits for
-                self._threads = ThreadPoolExecutor(THREADS_MAX, "osqueue-turns")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self.perform, request)
+            # Threads of its own: the loop's may be what the holder of the turn waits for.
+            if self._threads is None or self._threads[0] != process:
+                self._threads = (process, ThreadPoolExecutor(THREADS_MAX, "osqueue-turns"))
+            work = self._threads[1].submit(self.perform, request)
+        try:
+            return await asyncio.wrap_future(work)
+        except BaseException:  # nobody takes what comes of it
+            work.add_done_callback(self._pass_on)
+            raise
+
+    def _pass_on(self, work: Future[StoreReply]) -> None:
+        reply = None if work.cancelled() or work.exception() is not None else work.result()
+        if isinstance(reply, Turn):
+            self.perform(PassTurn(reply))
 
     # ── One round trip ───────────────────────────────────────────────────────
 
@@ -319,7 +338,11 @@ class ValkeyStore(Store):
                 raise
             finally:
                 pool.release(connection)
-        except (ValkeyError, OSError) as error:
+        except (
+            ValkeyError,
+            OSError,
+            ValueError,
+        ) as error:  # the last where somebody has closed the connection
             raise explained(error, self._server, answered=False) from None
         return answers
 

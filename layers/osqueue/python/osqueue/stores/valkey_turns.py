@@ -1,16 +1,17 @@
 """Turns at a Valkey or Redis server: who may replace an object next, and what the others want done.
 
-For the prefix ``osqueue`` these names, none of which outlives ``KEPT_MS``::
+For the prefix ``osqueue`` these names, none of which is kept for longer than ``KEPT_MS`` after its last use::
 
-    osqueue:turn/<key>      who has the turn, for ``HELD_MS`` at most
+    osqueue:turn/<key>      who has the turn
     osqueue:box/<key>       notes of those who wait, the first of whom is next
-    osqueue:hear/<waiter>   what somebody who waits is told: an answer, or that it has the turn
+    osqueue:hear/<waiter>   what somebody who waits is told
 
 Whoever finds the turn free takes it with all notes, in one script. Whoever does not leaves its note in the same
-script, and waits for an answer. The holder answers and hands the turn to the first of those that are left, in one
-script again; so does whoever waits no longer, and finds that it has the turn. Nothing here has to last: the turn of a
-holder that died or stands still is free after ``HELD_MS``, and those who hear nothing for ``LOOK_SECONDS`` try to take
-it. Whoever has waited in vain does without a turn for so long.
+script, and waits until it is told: an answer, that it has the turn, or to come again. The holder tells all whose notes
+it has read, and hands the turn to the first who came since, in one script; so does whoever waits no longer, and finds
+that it has the turn. Nothing here has to last. Who hears nothing for ``LOOK_SECONDS`` tries to take the turn: that of
+a holder that died or stands still is free after ``HELD_MS``, and one that was handed to somebody who is not there any
+more after ``HANDED_MS``. Whoever has waited in vain does without a turn for as long as the holder may have it.
 """
 
 from __future__ import annotations
@@ -26,12 +27,15 @@ from ..errors import OsqueueError
 from .base import Answered, Passed, PassTurn, Refused, TakeTurn, Turn
 
 HELD_MS = 3_000  # much longer than a commit on this machine or the next takes
-KEPT_MS = 10_000  # a note waits for a second at most
+HANDED_MS = 300  # for whom it is handed to, to come for the notes
+KEPT_MS = 10_000  # longer than anybody waits
 LOOK_SECONDS = 0.1  # between two tries to take the turn by someone who hears nothing
+HEAR_SECONDS_MIN = 0.001  # the server counts milliseconds, and takes none for endless
+VAIN_SECONDS = 0.5  # a shorter wait in vain says nothing of the holder
 NOTES_MAX = 500  # that are read at once
 THREADS_MAX = 64  # that wait for coroutines
 WAITER_CHARS = 32
-_TURN, _ANSWER = b"T", b"A"
+_TURN, _ANSWER, _AGAIN = b"T", b"A", b"R"
 
 # The turn with the notes of those who wait, or 0; then the own note is among them, unless it is "".
 TAKE = """
@@ -46,11 +50,12 @@ if ARGV[4] ~= '' then
 end
 return 0
 """
-# The notes, for whom the turn was handed to; 0 where it is over.
+# The turn and the notes, for whom it was handed to; 0 where it is over.
 READ = """
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-local notes = redis.call('LRANGE', KEYS[2], 0, ARGV[2] - 1)
-redis.call('LTRIM', KEYS[2], ARGV[2], -1)
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+local notes = redis.call('LRANGE', KEYS[2], 0, ARGV[3] - 1)
+redis.call('LTRIM', KEYS[2], ARGV[3], -1)
 return notes
 """
 _HAND_OVER = """
@@ -66,15 +71,13 @@ else
 end
 return 1
 """
-# Answers, then what is left of the notes, then the turn for the first who waits. KEYS[3…]: who is answered.
+# What those are told whose notes were read, KEYS[3…]; then the turn, for the first who came since.
 PASS = (
     """
 for at = 3, #KEYS do
   redis.call('RPUSH', KEYS[at], ARGV[at + 2])
   redis.call('PEXPIRE', KEYS[at], ARGV[3])
 end
-for at = #ARGV, #KEYS + 3, -1 do redis.call('LPUSH', KEYS[2], ARGV[at]) end
-if #ARGV > #KEYS + 2 then redis.call('PEXPIRE', KEYS[2], ARGV[3]) end
 """
     + _HAND_OVER
 )
@@ -91,7 +94,7 @@ class ServedTurn(Struct, frozen=True):
 
     key: str
     holder: str
-    notes: tuple[bytes, ...]  # of others, with their names
+    waiters: tuple[str, ...]  # whose notes were read
 
 
 class ServerTurns:
@@ -107,15 +110,16 @@ class ServerTurns:
     def take(self, request: TakeTurn) -> Turn | Answered | Refused:
         """Wait for the turn, or for somebody to carry the note out. Raises Unavailable, Timeout."""
         name = f"{self._machine.bits(WAITER_CHARS * 4):0{WAITER_CHARS}x}"
-        end = self._machine.monotonic() + request.wait_seconds
-        stuck = self._machine.monotonic() < self._stuck.get(request.key, 0.0)
-        notes = self._try(request.key, name, b"" if stuck else request.note)
-        if notes is not None:
-            return self._turn(request.key, name, notes, noted=False)
-        if stuck:
-            return Refused()
+        now = self._machine.monotonic()
+        stuck = now < self._stuck.get(request.key, 0.0)
         try:
-            return self._wait(request, name, end)
+            notes = self._try(request.key, name, b"" if stuck else request.note)
+            if notes is not None:
+                self._stuck.pop(request.key, None)
+                return self._turn(request.key, name, notes, noted=False)
+            return Refused() if stuck else self._wait(request, name, now + request.wait_seconds)
+        except OsqueueError:  # the server does not answer: what was left there lapses by itself
+            raise
         except BaseException:  # Ctrl-C: whoever resumes the commit does without a turn
             with suppress(OsqueueError):
                 self._leave(request, name)
@@ -124,44 +128,40 @@ class ServerTurns:
     def _wait(self, request: TakeTurn, name: str, end: float) -> Turn | Answered | Refused:
         notes: list[bytes] | None = None
         while (left := end - self._machine.monotonic()) > 0:
-            told = self._hear(f"{self._prefix}:hear/{name}", min(left, LOOK_SECONDS))
+            seconds = max(HEAR_SECONDS_MIN, min(left, LOOK_SECONDS))
+            told = self._hear(f"{self._prefix}:hear/{name}", seconds)
             if told is None:
                 notes = self._try(request.key, name, b"")
-            elif told[:1] == _ANSWER:
-                return Answered(told[1:])
+            elif told == _AGAIN:
+                notes = self._try(request.key, name, request.note)
+            elif told == _TURN:
+                notes = self._asked(READ, request.key, name, HELD_MS, NOTES_MAX)
             else:
-                notes = self._asked(READ, request.key, name, NOTES_MAX)
+                return Answered(told[len(_ANSWER) :])
             if notes is not None:
                 return self._turn(request.key, name, notes, noted=True)
-        self._stuck[request.key] = end + HELD_MS / 1000
+        if request.wait_seconds >= VAIN_SECONDS:
+            self._stuck[request.key] = end + HELD_MS / 1000
         self._leave(request, name)
         return Refused(noted=True)
 
     def _leave(self, request: TakeTurn, name: str) -> None:
-        hear = f"{self._prefix}:hear/"
-        self._run(LEAVE, self._places(request.key), (name, HELD_MS, KEPT_MS, hear, request.note))
+        self._run(LEAVE, self._places(request.key), (name, *self._next(), request.note))
 
     def pass_on(self, request: PassTurn) -> Passed:
-        """Answer, and let the first of those who still wait have the turn. Raises Unavailable, Timeout."""
+        """Tell those who left notes, and let the first who came since have the turn. Raises Unavailable, Timeout."""
         held = request.turn.held
         assert isinstance(held, ServedTurn)
-        answers = dict(request.answers)
-        told = [
-            (note[:WAITER_CHARS].decode(), answers[at]) for at, note in enumerate(held.notes) if at in answers
-        ]
-        left = [note for at, note in enumerate(held.notes) if at not in answers]
-        hear = f"{self._prefix}:hear/"
-        self._run(
-            PASS,
-            (*self._places(held.key), *(hear + waiter for waiter, _ in told)),
-            (held.holder, HELD_MS, KEPT_MS, hear, *(_ANSWER + answer for _, answer in told), *left),
-        )
+        answers = {at: _ANSWER + answer for at, answer in request.answers}
+        hear = [f"{self._prefix}:hear/{waiter}" for waiter in held.waiters]
+        told = [answers.get(at, _AGAIN) for at in range(len(hear))]
+        self._run(PASS, (*self._places(held.key), *hear), (held.holder, *self._next(), *told))
         return Passed()
 
     def _turn(self, key: str, name: str, notes: Sequence[bytes], *, noted: bool) -> Turn:
-        own = name.encode()
-        others = tuple([note for note in notes if not note.startswith(own)])
-        return Turn(tuple([note[WAITER_CHARS:] for note in others]), ServedTurn(key, name, others), noted)
+        others = [note for note in notes if not note.startswith(name.encode())]
+        waiters = tuple([note[:WAITER_CHARS].decode() for note in others])
+        return Turn(tuple([note[WAITER_CHARS:] for note in others]), ServedTurn(key, name, waiters), noted)
 
     def _try(self, key: str, name: str, note: bytes) -> list[bytes] | None:
         return self._asked(TAKE, key, name, HELD_MS, NOTES_MAX, note, KEPT_MS)
@@ -172,3 +172,7 @@ class ServerTurns:
 
     def _places(self, key: str) -> tuple[str, str]:
         return f"{self._prefix}:turn/{key}", f"{self._prefix}:box/{key}"
+
+    def _next(self) -> tuple[int, int, str]:
+        """How the turn is handed on: how long it is kept for whom it is handed to, and where that one hears of it."""
+        return HANDED_MS, KEPT_MS, f"{self._prefix}:hear/"
