@@ -102,6 +102,14 @@ def first_word(process: subprocess.Popen[str]) -> str:
     return line
 
 
+def last_words(process: subprocess.Popen[str]) -> list[str]:
+    """What it said after that, to its end; with what was read ahead, which ``communicate`` would lose."""
+    assert process.stdout is not None
+    said = process.stdout.read()
+    process.communicate()
+    return said.split()
+
+
 @pytest.mark.parametrize("kind", SHARED)
 def test_nothing_is_lost_or_done_twice_although_processes_are_killed(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
@@ -139,7 +147,7 @@ def test_nothing_is_lost_or_done_twice_although_processes_are_killed(
     for each in (*victims, *producers):
         each.communicate()
     for each in doomed:
-        by_doomed += each.communicate()[0].split()
+        by_doomed += last_words(each)
     for _ in range(3):
         q.reap()
     stats = q.stats()
