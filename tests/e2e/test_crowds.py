@@ -50,6 +50,8 @@ import sys
 from osqueue import OsqueueError, Queue
 q = Queue.connect(sys.argv[1], "work", timeout=60)
 victim = sys.argv[2] == "victim"
+if sys.argv[2] == "doomed":
+    print("ready", flush=True)  # others may leave no job for it
 while True:
     try:
         leases = q.claim(limit=8, lease=3 if sys.argv[2] != "worker" else 60, wait=1)
@@ -156,6 +158,6 @@ def test_nothing_is_lost_or_done_twice_although_processes_are_killed(
     assert stats["counters"]["stalled"] >= held > 0
     assert stats["queued"] == stats["processing"] == stats["failing"] == stats["failed"] == 0
     assert archived(q) == Counter(ids)
-    assert {*by_doomed} <= {*ids}
+    assert {*by_doomed} - {"ready"} <= {*ids}
     assert not [job for job, times in Counter(said).items() if times > 1]
     q.close()
