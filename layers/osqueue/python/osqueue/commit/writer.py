@@ -47,6 +47,7 @@ CLOCK_DRIFT_MAX = (
     0.0005  # of a machine's clock, as a share of the time: what is corrected at most, by RFC 5905
 )
 ALONE_MS = limits.SECOND_MS  # without others, after which a writer needs no turn
+ALONE_MS_REMOTE = 100  # where a turn costs requests, and those who are about commit every few milliseconds
 STORE_TICK_MS = limits.SECOND_MS  # stores tell whole seconds, rounded down
 MEASURING_SECONDS_MAX = 60.0  # that it may take to read the store's clock: so much longer may leases last
 BLOCKS_KEPT = 64  # blocks of segments kept from one commit to the next
@@ -122,6 +123,7 @@ class ShardWriter:
         self.name_bytes_max = room(intents_prefix(root))  # of its announcements
         self.store_clock = store_clock
         self.turns = turns  # may its commits wait for their turn?
+        self.alone_after_ms = ALONE_MS
         self.turn: Turn | None = None  # that its commit has just now
         self.swap_gap_s = swap_gap_s  # between two heads, at the least; 0: the store takes them as they come
         self.clock_seen: tuple[str, Moment] | None = None  # its version, and a moment before it was looked at
@@ -151,7 +153,10 @@ class ShardWriter:
     def on(cls, store: Store, root: str, queue: str, machine: Machine) -> Self:
         """A writer that knows what its store tells of itself."""
         told = store.clock_ms, store.room_below, store.flushes, store.turns, store.swap_gap_s
-        return cls(root, queue, machine, *told)
+        writer = cls(root, queue, machine, *told)
+        if store.remote:
+            writer.alone_after_ms = ALONE_MS_REMOTE
+        return writer
 
     # ── Identity ─────────────────────────────────────────────────────────────
     def redraw(self) -> None:
@@ -190,7 +195,7 @@ class ShardWriter:
     def is_alone(self, head: Head) -> bool:
         """Is nobody about who may wait for a turn? Whoever commits without one takes it from them."""
         alone_ms = self.alone_ms(head)
-        return not self.shared and alone_ms > ALONE_MS and self.machine.ms_since(head.seen) < alone_ms
+        return not self.shared and alone_ms > self.alone_after_ms and self.machine.ms_since(head.seen) < alone_ms
 
     def read_head(self) -> Flow[Head | None]:
         """GET the head, conditionally; None when the store gave no answer."""
