@@ -195,7 +195,9 @@ class ShardWriter:
     def is_alone(self, head: Head) -> bool:
         """Is nobody about who may wait for a turn? Whoever commits without one takes it from them."""
         alone_ms = self.alone_ms(head)
-        return not self.shared and alone_ms > self.alone_after_ms and self.machine.ms_since(head.seen) < alone_ms
+        return (
+            not self.shared and alone_ms > self.alone_after_ms and self.machine.ms_since(head.seen) < alone_ms
+        )
 
     def read_head(self) -> Flow[Head | None]:
         """GET the head, conditionally; None when the store gave no answer."""
