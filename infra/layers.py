@@ -139,17 +139,22 @@ def compiled(files: Mapping[str, bytes], python: str = LAMBDA.python) -> dict[st
     ]
     known = hashlib.sha256(repr((state, modules)).encode()).hexdigest()
     kept = KEPT / f"{known}.zip"
-    if not kept.is_file():
-        made = _compiled(modules, python)
-        KEPT.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=KEPT, delete=False) as file:
-            file.write(zipped(made))
-        os.replace(file.name, kept)  # in one step: others may build as well
-        with suppress(FileNotFoundError):  # which are doing the same
-            for old in sorted(KEPT.glob("*.zip"), key=lambda path: path.stat().st_mtime)[:-KEPT_MAX]:
-                old.unlink()
-    with zipfile.ZipFile(kept) as archive:
+    with suppress(FileNotFoundError), zipfile.ZipFile(kept) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
+    made = _compiled(modules, python)
+    _keep(made, kept)
+    return made
+
+
+def _keep(made: Mapping[str, bytes], place: Path) -> None:
+    """Keep what was compiled, and nothing that is old. Others may build at the same time."""
+    KEPT.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=KEPT, delete=False) as file:
+        file.write(zipped(made))
+    os.replace(file.name, place)  # in one step
+    with suppress(FileNotFoundError):  # somebody else has just deleted it
+        for old in sorted(KEPT.glob("*.zip"), key=lambda path: path.stat().st_mtime)[:-KEPT_MAX]:
+            old.unlink()
 
 
 def _compiled(modules: Mapping[str, bytes], python: str) -> dict[str, bytes]:

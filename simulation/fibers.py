@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from osqueue.commit import group
-from osqueue.stores.base import PutIfAbsent, PutIfMatch, StoreReply, StoreRequest
+from osqueue.stores.base import Passed, PassTurn, PutIfAbsent, PutIfMatch, StoreReply, StoreRequest
 from osqueue.stores.wrapped import PerformingStore
 
 from .machine import VirtualMachine
@@ -346,6 +346,11 @@ class VirtualStore(PerformingStore):
 
     def perform(self, request: StoreRequest) -> StoreReply:
         fiber = running()
+        if isinstance(request, PassTurn) and (fiber is None or fiber.dead):
+            # Who leaves passes the turn on, and does not stop before it has. A process that has died does so in vain.
+            if self.host.alive:
+                self.host.send(request, lambda reply: None)
+            return Passed()
         assert fiber is not None, "only threads block"
         fiber.point()
         where = 0.0

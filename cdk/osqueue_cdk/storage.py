@@ -38,6 +38,7 @@ class Storage(Construct):
         self, scope: Construct, construct_id: str, *, name: str, settings: DeploymentSettings
     ) -> None:
         super().__init__(scope, construct_id)
+        names = Names(self, name, settings.express_zone)
         self.bucket = private_bucket(
             self,
             "Bucket",
@@ -50,12 +51,11 @@ class Storage(Construct):
                 *_archive_rules(settings.archive),
             ],
             settings.kms_key,
-            Names(self, name).bucket,
+            names.bucket,
             settings.bucket_stays,
         )
         if settings.express_zone is not None:
-            self._directory_bucket(name, settings, settings.express_zone)
-        names = Names(self, name, settings.express_zone)
+            self._directory_bucket(names, settings, settings.express_zone)
         ssm.StringParameter(
             self,
             "Address",
@@ -81,7 +81,7 @@ class Storage(Construct):
             "for the bucket itself, CloudTrail data events can be switched on (docs/security.md).",
         )
 
-    def _directory_bucket(self, name: str, settings: DeploymentSettings, zone: str) -> None:
+    def _directory_bucket(self, names: Names, settings: DeploymentSettings, zone: str) -> None:
         directory = s3express.CfnDirectoryBucket
         encryption = None
         if settings.kms_key is not None:
@@ -95,7 +95,7 @@ class Storage(Construct):
         made = directory(
             self,
             "DirectoryBucket",
-            bucket_name=Names(self, name, zone).directory_bucket,
+            bucket_name=names.directory_bucket,
             data_redundancy="SingleAvailabilityZone",
             location_name=zone,
             bucket_encryption=encryption,

@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 from msgspec.structs import replace
@@ -33,6 +32,7 @@ from osqueue.stores.base import (
 from osqueue.stores.file import FileStore
 from osqueue.stores.wrapped import WrappedStore
 from tests.support import store_kinds
+from tests.support.addresses import address_in
 
 STORES = ("memory", "file", "split", "s3", "valkey")
 REMOTE = (
@@ -56,16 +56,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (chosen if ours else others).append(item)
     items[:] = chosen
     config.hook.pytest_deselected(items=others)
-
-
-def address_in(cloud: str, request: pytest.FixtureRequest) -> str:
-    """Of a place in a cloud's stand-in that is this test's own."""
-    if cloud == "gs":
-        bucket = request.getfixturevalue("gcs_bucket")
-        return f"gs://{bucket}/some/prefix?endpoint={request.getfixturevalue('gcs').endpoint}"
-    return (
-        f"az://{request.getfixturevalue('azure_place')}?endpoint={request.getfixturevalue('azure_endpoint')}"
-    )
 
 
 class Shifted(Machine):
@@ -180,25 +170,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         url: str = request.getfixturevalue("api_url")
         request.getfixturevalue("aws_environment")
         return f"lambda://{request.getfixturevalue('api_server').PREFIX}?endpoint={url}"
-    if request.param == "valkey":
-        own: str = request.getfixturevalue("valkey").address()
-        return own
-    if request.param in CLOUDS:
-        return address_in(request.param, request)
-    if request.param == "s3-express":
-        return f"s3://{request.getfixturevalue('directory_bucket')}/some/prefix"
-    if request.param == "s3-express-archive":
-        apart = (
-            f"s3://{request.getfixturevalue('s3_bucket')}?endpoint={request.getfixturevalue('s3_endpoint')}"
-        )
-        bucket = request.getfixturevalue("directory_bucket")
-        return f"s3://{bucket}/some/prefix?archive={quote(apart, safe='')}"
-    if request.param == "s3":
-        bucket = request.getfixturevalue("s3_bucket")
-        return f"s3://{bucket}/some/prefix?endpoint={request.getfixturevalue('s3_endpoint')}"
-    if request.param == "split":
-        return f"memory://{tmp_path}/jobs?archive=memory://{tmp_path}/archive"
-    return f"memory://{tmp_path}" if request.param == "memory" else f"file://{tmp_path}/jobs"
+    return address_in(request.param, request, tmp_path)
 
 
 @pytest.fixture
@@ -301,7 +273,7 @@ def opening(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Callable[..
     if kind.startswith("valkey"):
         return store_kinds.open_address, (request.getfixturevalue("valkey").address(),)
     if kind in CLOUDS:
-        return store_kinds.open_address, (address_in(kind, request),)
+        return store_kinds.open_address, (address_in(kind, request, tmp_path),)
     endpoint, bucket = request.getfixturevalue("s3_endpoint"), request.getfixturevalue("s3_bucket")
     prefix = "some/prefix" if kind.endswith("prefix") else ""
     if hot:

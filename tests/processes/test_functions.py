@@ -377,7 +377,7 @@ def test_the_level_says_which_requests_are_told(
 def test_a_line_that_cannot_be_printed_takes_no_answer_away(
     handlers: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("osqueue.aws_lambda.logs.print_lines", Mock(side_effect=TypeError("no JSON")))
+    monkeypatch.setattr("osqueue.metering.lines._print", Mock(side_effect=TypeError("no JSON")))
     assert handlers["enqueue"](direct("POST", JOBS, {"payload": 1}), Context())["status"] == 200
     (told,) = printed(capsys.readouterr().out)
     assert (told["level"], told["errorType"]) == ("ERROR", "TypeError")

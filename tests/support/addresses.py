@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -25,4 +26,9 @@ def address_in(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str
     if kind == "s3":
         bucket = given("s3_bucket")
         return f"s3://{bucket}/some/prefix?endpoint={given('s3_endpoint')}"
+    if kind == "s3-express-archive":
+        first, second = (address_in(each, request, tmp_path) for each in ("s3-express", "s3"))
+        return f"{first}?archive={quote(second, safe='')}"
+    if kind == "split":
+        return f"memory://{tmp_path}/jobs?archive=memory://{tmp_path}/archive"
     return f"file://{tmp_path}/jobs" if kind == "file" else f"memory://{tmp_path}"

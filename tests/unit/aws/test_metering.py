@@ -8,6 +8,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -293,3 +294,13 @@ def test_events_that_do_not_reach_the_bus_are_counted(
     sink.inner._client = NoBus()  # type: ignore[attr-defined]
     (line,) = mail.deliver(handler)
     assert line["EventsLost"] == [2]
+
+
+def test_a_line_that_cannot_be_printed_takes_no_answer_away(
+    address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mail = Mail(address, capsys)
+    mail.q.enqueue(1)
+    monkeypatch.setattr("osqueue.metering.lines._print", Mock(side_effect=TypeError("no JSON")))
+    assert mail.deliver(consumer(lambda job: None)) == []
+    assert in_the_end(mail.q) == {"Completed": 1, "Failed": 0}

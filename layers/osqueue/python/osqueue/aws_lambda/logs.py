@@ -89,10 +89,7 @@ class RequestLog:
         now_ms, told = self._machine.now_ms(), counts.told or {}
         if told:
             told = {"timestamp": rfc3339(now_ms), **told, **_ORIGIN.get()}
-        try:
-            print_lines(counts, self._service, now_ms, told)
-        except Exception:  # a line that cannot be made is no reason to answer nothing
-            self.logger.exception("the line of this invocation could not be printed")
+        print_lines(counts, self._service, now_ms, told)
 
     def pass_over(self, queue: str, found: dict[str, Any]) -> None:
         """Tell of a reaper's pass over a queue in which there was something to do."""

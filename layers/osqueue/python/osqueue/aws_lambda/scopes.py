@@ -16,6 +16,7 @@ from ..contract.roles import OPEN, Role, covers, may
 from ..contract.route import Route
 
 CLAIMS = ("scope", "scp")  # where issuers put them
+_ROLES = {role.value: role for role in Role}
 
 
 class ScopedCaller(Struct, frozen=True):
@@ -30,7 +31,7 @@ class ScopedCaller(Struct, frozen=True):
             may(role, route) and covers((pattern,), queue) for pattern, role in self.grants
         ):
             return
-        least = next(role for role in (Role.READ, Role.ENQUEUE, Role.WORK, Role.OPERATE) if may(role, route))
+        least = next(role for role in Role if may(role, route))
         has = ", ".join(f"{self.prefix}{pattern}:{role.value}" for pattern, role in self.grants)
         raise Forbidden(
             f"this token may not {route.name} {f'queue {queue}' if queue else 'all queues at once'}: its scopes are"
@@ -43,13 +44,10 @@ def caller_of(event: dict[str, Any], prefix: str) -> ScopedCaller:
     """Who sent a request of the gateway. One whose event has no claims has no scopes."""
     grants = []
     for scope in _scopes_of(event):
-        pattern, _, name = scope.removeprefix(prefix).rpartition(":")
-        if scope.startswith(prefix) and pattern and name in _ROLES:
-            grants.append((pattern, _ROLES[name]))
+        pattern, _, role = scope.removeprefix(prefix).rpartition(":")
+        if scope.startswith(prefix) and pattern and role in _ROLES:
+            grants.append((pattern, _ROLES[role]))
     return ScopedCaller(prefix, tuple(grants))
-
-
-_ROLES = {role.value: role for role in Role}
 
 
 def _scopes_of(event: dict[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ from .route import Route
 
 
 class Role(Enum):
-    """What a caller may do."""
+    """What a caller may do; who may do everything comes last."""
 
     READ = "read"
     ENQUEUE = "enqueue"

@@ -5,6 +5,7 @@ https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedd
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -14,17 +15,29 @@ import msgspec
 from ..contract import functions, metrics
 from .store import InvocationCounts, MetricCounts
 
+log = logging.getLogger("osqueue.metering")
+
 VALUES_MAX = 100  # of one metric in a line that CloudWatch reads; of more, evenly some
 
 
 def print_lines(counts: InvocationCounts, service: str, now_ms: int, told: Mapping[str, Any]) -> None:
-    """Print what was ``told`` and counted: a line, and one for each queue but ``told["queue"]``; of nothing none."""
+    """Print what was ``told`` and counted: a line, and one for each queue but ``told["queue"]``; of nothing none.
+
+    Raises nothing: what has been done is answered whether or not it can be told.
+    """
+    try:
+        _print_all(counts, service, now_ms, told)
+    except Exception:
+        log.exception("the line of this invocation could not be printed")
+
+
+def _print_all(counts: InvocationCounts, service: str, now_ms: int, told: Mapping[str, Any]) -> None:
     # A call that nobody waits for any more may go on counting.
     queues = dict(counts.queues)
     tallies = {"": counts.whole}
     mine = queues.get(told.get("queue", ""))
     # A line has one value by a name: what is counted of the queue and of the deployment needs a line each.
-    if mine is not None and mine.values.keys().isdisjoint(counts.whole.values):
+    if mine is not None and mine.names.isdisjoint(counts.whole.names):
         tallies[told["queue"]] = queues.pop(told["queue"])
     _print(told, tallies, service, now_ms)
     for queue, tally in queues.items():

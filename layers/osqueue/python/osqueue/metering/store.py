@@ -38,9 +38,9 @@ class MetricCounts:
         self.series: dict[Metric, list[float]] = {}  # of which each value counts
 
     @property
-    def is_empty(self) -> bool:
-        """Was nothing counted?"""
-        return not (self.values or self.series)
+    def names(self) -> set[Metric]:
+        """Of what something was counted."""
+        return {*self.values, *self.series}
 
     def add(self, metric: Metric, count: float) -> None:
         """Count something; nothing is told of what did not happen."""
@@ -74,7 +74,7 @@ class InvocationCounts:
     @property
     def is_empty(self) -> bool:
         """Was nothing counted, whatever was read?"""
-        return all(each.is_empty for each in (self.whole, *tuple(self.queues.values())))
+        return not any(each.names for each in (self.whole, *tuple(self.queues.values())))
 
     def of(self, queue: str) -> MetricCounts:
         """Those of a queue."""

@@ -48,8 +48,8 @@ class Transfers:
         found = self._store.presigned(request, SECONDS) if self._presigns else None
         if found is None and self._presigns and not self._store.ordered:  # a directory bucket, at AWS
             raise NotSupported(
-                "payloads and results of more than 256 KB do not pass through this API: its store signs no"
-                " requests for others. Remedy: keep large contents elsewhere, or connect to the store itself."
+                "a payload or result that is too large for a request or an answer does not pass through this API: its"
+                " store signs no requests for others. Remedy: keep it elsewhere, or connect to the store itself."
             )
         if found is None:
             if self._relay is None:

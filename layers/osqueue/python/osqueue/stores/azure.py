@@ -149,9 +149,8 @@ class AzureStore(ObjectStore):
                 " AZURE_STORAGE_ACCOUNT_NAME or an endpoint. Remedy: set them, or use an account key or an identity."
             )
         at = self.endpoint or f"https://{self.account}.blob.core.windows.net"
-        parameters = parse_qsl(
-            unquote(told).lstrip("?").replace("+", "%2B")
-        )  # decoded or not, as obstore takes it
+        # obstore takes it decoded or not. A + is one, and no blank.
+        parameters = parse_qsl(unquote(told).lstrip("?").replace("+", "%2B"))
         return f"{at}/{self.bucket}/{quote(path)}?{urlencode(parameters)}"
 
     def _fault(self, error: Exception) -> StoreFault:

@@ -142,9 +142,7 @@ class ValkeyStore(Store):
         self._news: tuple[int, NewsListener] | None = None  # of which process
         self._lock = forks.lock()
         self._turns = ServerTurns(place.prefix, machine, self._script, self._first_of)
-        self._threads: tuple[int, Any] | None = (
-            None  # of which process, and of coroutines that wait for a turn
-        )
+        self._threads: tuple[int, Any] | None = None  # of a process, for coroutines that wait for a turn
 
     @property
     def place(self) -> object:
@@ -338,11 +336,7 @@ class ValkeyStore(Store):
                 raise
             finally:
                 pool.release(connection)
-        except (
-            ValkeyError,
-            OSError,
-            ValueError,
-        ) as error:  # the last where somebody has closed the connection
+        except (ValkeyError, OSError) as error:
             raise explained(error, self._server, answered=False) from None
         return answers
 
