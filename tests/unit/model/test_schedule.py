@@ -50,6 +50,26 @@ def test_names_of_crontabs_and_spaces_are_read() -> None:
     assert row(cron="0  3 * *  mon").cron == "0 3 * * mon"
 
 
+@pytest.mark.parametrize(
+    ("tz", "why"),
+    [
+        ("localtime", "depend on the machine"),
+        ("posix/UTC", "depend"),
+        ("Europe/Atlantis", "does not know"),
+        ("europe/berlin", "IANA"),
+        (None, "tz: "),
+    ],
+)
+def test_a_zone_is_the_same_on_each_machine_or_refused(tz: object, why: str) -> None:
+    with pytest.raises(Rejected, match=f"tz: .*{why}" if tz else why):
+        row(cron="@daily", tz=tz)
+
+
+def test_a_step_beyond_its_field_is_refused() -> None:
+    with pytest.raises(Rejected, match=r"cron: .*\*/90 is longer than the field.*every="):
+        row(cron="*/90 * * * *")
+
+
 def test_an_option_that_no_job_of_a_schedule_has_is_refused_with_a_remedy() -> None:
     with pytest.raises(Rejected, match=r"at: no option of a schedule.*says by itself"):
         schedule_row("x", "@daily", "UTC", None, "once", "allow", "json", {"at": 5})

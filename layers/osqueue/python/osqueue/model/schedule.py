@@ -178,14 +178,18 @@ def _every_of(every: Any) -> int:
 
 def _zone_of(tz: Any) -> str:
     name = text(tz, "tz", limits.SCHEDULE_NAME_CHARS_MAX, 1)
-    try:
-        crontab.zone_of(name)
-    except (LookupError, ValueError):
+    if not crontab.is_zone_name(name):
         raise Rejected(
-            f"tz: {shown(tz)} is no time zone that this machine knows. Use a name such as 'Europe/Berlin'; where"
-            " none is known, install the package tzdata.",
+            f"tz: {shown(tz)} is not a name of the IANA's time zones: it would depend on the machine, or no machine"
+            " knows it. Use a name such as 'Europe/Berlin' or 'UTC'.",
             field="tz",
-        ) from None
+        )
+    if name != "UTC" and name not in crontab.known_zones():
+        raise Rejected(
+            f"tz: this machine does not know the time zone {shown(tz)}. Use a name such as 'Europe/Berlin', as the"
+            " IANA spells it; for newer tables install the package tzdata.",
+            field="tz",
+        )
     return name
 
 
