@@ -2,7 +2,7 @@
 
 export interface Me {
   version: string;
-  place: string;
+  place: string | null; // only for a caller that manages every queue
   name: string | null;
   queues: string[];
   operations: string[];

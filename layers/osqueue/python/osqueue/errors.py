@@ -6,13 +6,19 @@ what happened and what to do.
 
 from __future__ import annotations
 
+from .masking import without_secrets
+
 SHOWN_CHARS_MAX = 80
 
 
 def shown(value: object) -> str:
-    """A value as part of a message: short, and whatever it is, no error of its own."""
+    """Return a value as part of a message: short and without secrets. A value without a text is no error."""
     try:
-        return repr(value)[:SHOWN_CHARS_MAX].encode(errors="replace").decode()
+        return (
+            without_secrets(repr(value)[: 8 * SHOWN_CHARS_MAX])[:SHOWN_CHARS_MAX]
+            .encode(errors="replace")
+            .decode()
+        )
     except Exception:  # noqa: BLE001 - a number of thousands of digits, or an object of the caller's own
         return f"(a {type(value).__name__} that cannot be shown)"
 

@@ -22,6 +22,7 @@ from .core import state as stored
 from .core.encoding import cut_by_weight
 from .errors import OsqueueError, Rejected, Unavailable, shown
 from .limits import ERROR_CHARS_MAX, KB
+from .masking import without_secrets
 from .model.event import NAMES, Event, public_events
 from .model.validation import text
 
@@ -304,4 +305,4 @@ def _words(error: Exception) -> str:
         words = error.message if isinstance(error, OsqueueError) else f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001
         words = type(error).__name__
-    return words[:ERROR_CHARS_MAX]
+    return without_secrets(words)[:ERROR_CHARS_MAX]

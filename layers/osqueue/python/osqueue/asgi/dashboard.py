@@ -95,7 +95,7 @@ class Dashboard:
         return Response(file.body, media_type=kind, headers=headers)
 
     async def _me(self, request: Request) -> Response:
-        """Who looks, and what they may do."""
+        """Return the caller's name and rights; where the store is only if the caller manages all of it."""
         try:
             caller = self._admission.caller(request.scope)
         except OsqueueError as error:
@@ -103,7 +103,7 @@ class Dashboard:
         return _json(
             {
                 "version": __version__,
-                "place": self._place,
+                "place": self._place if caller.manages_all else None,
                 "name": caller.name,
                 "queues": ["*"] if caller.token is None else caller.token.queues,
                 "operations": [route.name for route in ROUTES if caller.may(route)],

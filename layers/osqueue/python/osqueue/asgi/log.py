@@ -10,6 +10,7 @@ from typing import Any, TextIO
 import msgspec
 from starlette.types import Scope
 
+from ..masking import without_secrets
 from ..server.app import ApiResponse
 from .tokens import Identity
 
@@ -29,11 +30,11 @@ class JsonLines(logging.Formatter):
         told: dict[str, Any] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
-            "message": record.getMessage(),
+            "message": without_secrets(record.getMessage()),
             **getattr(record, "told", {}),
         }
         if record.exc_info:
-            told["traceback"] = self.formatException(record.exc_info)
+            told["traceback"] = without_secrets(self.formatException(record.exc_info))
         return msgspec.json.encode(told).decode()
 
 

@@ -27,6 +27,7 @@ from ..commit.driver import BlockingDriver
 from ..election.upkeep import ReapRow, election_of, keep_up, one_pass
 from ..errors import OsqueueError, Rejected, Unavailable
 from ..events import Sink
+from ..masking import printable
 from ..objects.layout import registered
 from ..queue.blocking import Queue
 from ..server.async_app import AsyncApi
@@ -65,6 +66,9 @@ class ServeOptions(Struct, frozen=True):
     drain_s: float = 30.0
     upkeep: bool = True
     read_only: bool = False
+
+    def __repr__(self) -> str:
+        return f"ServeOptions({printable(self.store)})"
 
 
 def check(options: ServeOptions) -> None:
@@ -124,7 +128,7 @@ def app_over(
     memory = HeadMemory(store)
     view = AsyncApi(RecentHeads(memory, memory))
     overview = Overview(view, memory, lambda: store.requests, bill_of(store, options.store))
-    dashboard = Dashboard(overview, admission, place_of(options.store))
+    dashboard = Dashboard(overview, admission, printable(options.store, options=False))
     api = AsyncApi(memory, sinks=sinks)
     place = Place.take()
     return ServerApp(api, admission, dashboard, None if place is None else Neighbours(api, place))
@@ -137,13 +141,8 @@ def serve_proxy(options: ServeOptions, listening: socket.socket) -> None:
     overview = Overview(api, None, lambda: transport.requests, dollars=None)
     api.on_change = overview.hurry
     admission = Admission(None, is_local(options.host), options.read_only)
-    app = ServerApp(api, admission, Dashboard(overview, admission, place_of(options.store)))
+    app = ServerApp(api, admission, Dashboard(overview, admission, printable(options.store, options=False)))
     _Server(_config_of(options, app), app).run(sockets=[listening])
-
-
-def place_of(address: str) -> str:
-    """An address as people are shown it: without options."""
-    return address.partition("?")[0]
 
 
 def _config_of(options: ServeOptions, app: ServerApp) -> uvicorn.Config:

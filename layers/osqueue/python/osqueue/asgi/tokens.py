@@ -59,6 +59,11 @@ class Identity(Struct, frozen=True):
         """For the log."""
         return None if self.token is None else self.token.name
 
+    @property
+    def manages_all(self) -> bool:
+        """Whether the caller may do everything with every queue. Others need not know where the store is."""
+        return self.token is None or (Role.OPERATE in self.token.roles and covers(self.token.queues, ""))
+
     def may(self, route: Route) -> bool:
         """Whether an operation is allowed at all, of the queues that the token covers."""
         if self.read_only and not may(Role.READ, route):

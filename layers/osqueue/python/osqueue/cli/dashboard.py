@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from ..errors import NotInstalled
+from ..masking import printable
 from ..stores.address import is_remote, open_store
 from ..stores.counting import CountingStore
 from .crew import PARENT, end_with_parent
@@ -56,7 +57,7 @@ def dashboard(output: Output, /, address: str, port: int, read_only: bool, **mor
     configure_logs("warning")
     store = None if is_remote(text) else CountingStore(open_store(text))
     with listen(HOST, port) as listening:
-        _say(output, url_of(options, listening), options.store)
+        _say(output, url_of(options, listening), printable(options.store))
         if store is None:
             serve_proxy(options, listening)
         else:

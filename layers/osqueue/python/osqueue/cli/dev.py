@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from ..errors import Rejected, Unavailable
+from ..masking import printable
 from .dashboard import DashboardProcess
 from .options import Command, as_text, json_option
 from .output import Output
@@ -126,12 +127,13 @@ def dev(
         with stack:
             page.address = stack.url
             _check(stack)
+            place = printable(stack.store)
             where = "standard error" if logs else str(Path(log_file).absolute())
             if output.tables:
-                output.text(f"osqueue dev: {stack.url} over {stack.store}, logs to {where}. Ctrl-C ends it.")
+                output.text(f"osqueue dev: {stack.url} over {place}, logs to {where}. Ctrl-C ends it.")
             else:
                 output.document(
-                    {"url": stack.url, "store": stack.store, "functions": stack.functions, "log": where}
+                    {"url": stack.url, "store": place, "functions": stack.functions, "log": where}
                 )
             ending.wait()
             open_still = stack.requests()

@@ -7,6 +7,7 @@ from typing import IO, Any
 import click
 
 from ..errors import NotSupported, OsqueueError, Rejected, Throttled, Timeout, Unavailable
+from ..masking import without_secrets
 from .output import Output, OutputFailed
 from .suggestions import did_you_mean
 
@@ -55,11 +56,11 @@ def command_failed(output: Output, error: BaseException) -> click.ClickException
             return error
         case click.UsageError():
             where = error.ctx.command_path if error.ctx is not None else "osqueue"
-            text = (did_you_mean(error) or error.format_message()).rstrip(".")
+            text = without_secrets(did_you_mean(error) or error.format_message()).rstrip(".")
             text = f"{text}{'' if text.endswith('?') else '.'}{_remedy(error)} See '{where} --help'."
             return CommandFailed(output, "usage", text, USAGE)
         case click.ClickException():
-            return CommandFailed(output, "usage", error.format_message(), USAGE)
+            return CommandFailed(output, "usage", without_secrets(error.format_message()), USAGE)
         case OsqueueError():
             fields = ("field", "retry_after", "job_id", "type")  # that some kinds of errors have
             more = {name: getattr(error, name, None) or None for name in fields}

@@ -13,6 +13,7 @@ import click
 
 from ..errors import NotInstalled, Rejected
 from ..events import Sink
+from ..masking import printable
 from ..stores.address import is_remote, open_store
 from ..stores.counting import CountingStore
 from .crew import ProcessCrew, end_with_parent
@@ -154,7 +155,8 @@ def _serve(
 
 
 def _say(output: Output, url: str, options: ServeOptions) -> None:
+    store = printable(options.store)
     if output.tables:
-        output.text(f"osqueue serve: {url} over {options.store}, a dashboard at /. Ctrl-C ends it.")
+        output.text(f"osqueue serve: {url} over {store}, a dashboard at /. Ctrl-C ends it.")
     else:
-        output.document({"url": url, "store": options.store, "process": os.getpid()})
+        output.document({"url": url, "store": store, "process": os.getpid()})

@@ -26,6 +26,7 @@ from msgspec.structs import replace
 from ..clock import MACHINE
 from ..core.state import PROCESSING
 from ..errors import OsqueueError
+from ..masking import printable
 from ..model.worker import WorkerStatus
 from ..queue.blocking import Queue
 from ..stores.address import is_remote
@@ -233,7 +234,7 @@ def _live(place: WatchedQueues, every: float, view: TopView) -> None:
 
     def screen() -> Group:
         width, height = console.size
-        lines = lines_of(view, place.address, every, width, height)
+        lines = lines_of(view, printable(place.address), every, width, height)
         return Group(*(Text(text, style, no_wrap=True, overflow="ellipsis") for text, style in lines))
 
     keyboard = sys.stdin.fileno()

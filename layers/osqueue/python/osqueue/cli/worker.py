@@ -18,6 +18,7 @@ from msgspec.structs import asdict
 
 from ..errors import NotInstalled, OsqueueError, Unavailable
 from ..events import Sink
+from ..masking import without_secrets
 from ..queue.asynchronous import AsyncQueue
 from ..queue.blocking import Queue
 from ..worker import Tally
@@ -218,7 +219,8 @@ def _module(name: str) -> Any:
 
 def _broken(name: str, error: Exception) -> click.UsageError:
     """The error for a module that does not import, after its traceback, which shows its author where."""
-    traceback.print_exception(type(error), error, _own_frames(error), chain=False)
+    frames = traceback.format_exception(type(error), error, _own_frames(error), chain=False)
+    click.echo(without_secrets("".join(frames)), err=True, nl=False)
     return click.UsageError(f"module {name!r} cannot be imported: {type(error).__name__}: {error}")
 
 

@@ -6,6 +6,7 @@ without any, a query has to say ``WHERE queue = '…'``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -80,7 +81,8 @@ def _bucket(address: str, field: str) -> str:
         raise NotSupported(
             f"{field}: Athena reads s3:// only. Give an address like s3://bucket/prefix.", field=field
         )
-    if "?" in address or not address.removeprefix("s3://").strip("/"):
+    place = address.removeprefix("s3://")
+    if "?" in place or not place.strip("/") or re.search("[@:]", place.partition("/")[0]):
         raise Rejected(f"{field}: write bucket and prefix alone, like s3://bucket/prefix.", field=field)
     return address.rstrip("/")
 

@@ -23,6 +23,7 @@ from ..commit.driver import BlockingDriver
 from ..core.archive_record import ArchiveRecord, decode_part
 from ..errors import Damaged, NewerFormat
 from ..limits import CLOCK_AHEAD_MS_MAX
+from ..masking import printable
 from ..objects.archive import PARTS_AT_ONCE, bodies
 from . import archive, files, transforms
 from .archive import DAY_MS, HOUR_MS, Hour
@@ -46,6 +47,9 @@ class HourRange(Struct, frozen=True):
     queue: str
     hours: tuple[Hour, ...]  # in order
 
+    def __repr__(self) -> str:
+        return f"HourRange({printable(self.store)}, {printable(self.tables)}, {self.queue})"
+
 
 class SkippedPart(Struct, frozen=True):
     """A part that was left out."""
@@ -55,12 +59,12 @@ class SkippedPart(Struct, frozen=True):
 
     @staticmethod
     def of(store: str, part: str, why: str) -> SkippedPart:
-        """That of a part in the store at an address."""
-        return SkippedPart(f"{store.partition('?')[0]}/{part}", why)
+        """Return the part of the store at an address."""
+        return SkippedPart(f"{printable(store, options=False)}/{part}", why)
 
     def key(self, store: str) -> str:
-        """The part's in this store."""
-        return self.part.removeprefix(f"{store.partition('?')[0]}/")
+        """Return the part's key in this store."""
+        return self.part.removeprefix(f"{printable(store, options=False)}/")
 
 
 class Compacted(Struct, frozen=True):

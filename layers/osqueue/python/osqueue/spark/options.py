@@ -10,6 +10,7 @@ from msgspec import Struct
 from .. import limits
 from ..bulk.writer import batch_id_of
 from ..errors import NotSupported, Rejected, shown
+from ..masking import printable
 from ..model.validation import queue_name
 from ..objects.snapshot import LIVE
 from ..stores.address import anywhere, is_remote, open_store
@@ -29,6 +30,9 @@ class QueueLocation(Struct, frozen=True):
 
     address: str
     queue: str
+
+    def __repr__(self) -> str:
+        return f"QueueLocation({printable(self.address)}, {self.queue})"
 
     def open(self) -> CountingStore:
         """The store, opened in the process that asks."""

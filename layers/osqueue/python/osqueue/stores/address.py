@@ -76,6 +76,8 @@ _CLOUDS = {
 }
 _PLAIN = ":/"  # what stays as it is in archive=
 REMOTE = ("http", "https", "lambda")  # an API in front of a store
+_OPTION_NAME = re.compile(r"[a-z][a-z_]{0,30}")
+_REGION = re.compile(r"[a-z0-9-]{1,40}")
 _HOST_AND_PORT = re.compile(r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}(?![^/?])")
 _EXAMPLES = (
     "file:///var/lib/jobs, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, "
@@ -209,6 +211,10 @@ def _open(scheme: str, place: str, options: dict[str, str], machine: Machine) ->
             raise Rejected(
                 "a file address names a folder: file:///var/lib/jobs or file://jobs", field="address"
             )
+        if re.match(r"[^/]*:[^/]*@", place):
+            raise Rejected(
+                "a file address holds no user and no password: file:///var/lib/jobs", field="address"
+            )
         fsync = _choice(options, "fsync", "on", "off") == "on"
         network = _choice(options, "network", "refuse", "allow") == "allow"
         return FileStore(place, fsync, machine, network=network)
@@ -250,6 +256,8 @@ def _s3_options(options: dict[str, str]) -> S3Options:
     kms = options.get("kms")
     if kms is not None and not re.fullmatch(r"[A-Za-z0-9:/_.+=@-]{1,2048}", kms):
         raise Rejected("kms must name a key of KMS: its ARN, its id or an alias", field="kms")
+    if not _REGION.fullmatch(options.get("region", "us-east-1")):
+        raise Rejected("region: write one like eu-west-1", field="region")
     tls = not options.get("endpoint", "").startswith("http://")
     bare = _choice(options, "etag", "quoted", "bare") == "bare"
     return S3Options(addressing, authorities_in(options, tls=tls), timeouts, kms, bare)
@@ -280,7 +288,12 @@ def read_options(scheme: str, query: str, own: Sequence[str]) -> dict[str, str]:
     options: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in known:
-            raise Rejected(f"{scheme}:// has no option {name!r}; it takes {', '.join(known)}", field=name)
+            # What is no name at all may be the rest of a password with an unescaped ? in it.
+            named = _OPTION_NAME.fullmatch(name) and "@" not in value
+            what = f"no option {name!r}" if named else "no such option"
+            raise Rejected(
+                f"{scheme}:// has {what}; it takes {', '.join(known)}", field=name if named else "address"
+            )
         if name in options:
             raise Rejected(f"the address gives {name} twice; give it once", field=name)
         options[name] = value

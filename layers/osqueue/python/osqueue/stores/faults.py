@@ -13,6 +13,7 @@ from typing import ClassVar, NamedTuple
 from msgspec import Struct
 
 from ..errors import OsqueueError, Timeout, Unavailable
+from ..masking import without_secrets
 from .certificates import CA_VARIABLE
 
 CONNECT_TIMEOUT_S = 3.0
@@ -97,6 +98,6 @@ class StoreFault(Struct, frozen=True):
 
 
 def presentable(text: str) -> str:
-    """The first line of a client's message, without bodies and without the parameters of URLs."""
+    """Return the first line of a client's message, without bodies, secrets and the parameters of URLs."""
     line = text.strip().partition("\n")[0].partition("<")[0]
-    return re.sub(r"\?\S+", "?…", line)[:_DETAIL_CHARS_MAX].rstrip(" .:") or "no answer"
+    return re.sub(r"\?\S+", "?…", without_secrets(line))[:_DETAIL_CHARS_MAX].rstrip(" .:") or "no answer"

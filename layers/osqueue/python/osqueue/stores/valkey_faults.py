@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from ..errors import NotSupported, OsqueueError, Timeout, Unavailable
+from ..masking import without_secrets
 from .certificates import CA_OPTION, certificate_refused
 
 CONNECT_TIMEOUT_S = 3.0
@@ -94,4 +95,4 @@ def _presentable(error: Exception) -> str:
     line = str(error).strip().partition("\n")[0]
     for end in (", with args", " script:", " user_script", "'"):
         line = line.partition(end)[0]
-    return line[:160].rstrip(" .:,") or type(error).__name__
+    return without_secrets(line)[:160].rstrip(" .:,") or type(error).__name__

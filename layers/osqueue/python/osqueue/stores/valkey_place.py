@@ -41,6 +41,9 @@ class ValkeyPlace(Struct, frozen=True):
     replicas: int = 0  # that have a write before it is answered
     ca: str | None = None  # a file of certificates: authorities that are trusted besides the system's
 
+    def __repr__(self) -> str:
+        return f"ValkeyPlace({self.host}:{self.port}/{self.database}/{self.prefix})"
+
 
 def place_in(scheme: str, rest: str, options: dict[str, str]) -> ValkeyPlace:
     """What stands behind ``://``, without the options. Raises Rejected, which repeats nothing of it."""

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from ...commit.effects import Flow
 from ...errors import NotInstalled, Unavailable
+from ...masking import without_secrets
 from ...objects.archive import bodies
 from ...objects.inventory import keys
 from .. import files, needs
@@ -81,7 +82,7 @@ def engine(
     try:
         spark = SparkEngine(session(settings=settings))
     except PySparkException as error:  # Java has said why
-        raise Unavailable(f"Spark does not start: {error}") from error
+        raise Unavailable(f"Spark does not start: {without_secrets(str(error))}") from None
     try:
         yield spark
     finally:

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from ...commit.driver import BlockingDriver
 from ...errors import Damaged, NotFound, OsqueueError, Rejected
+from ...masking import printable
 from ...model.validation import queue_name
 from ...objects.archive import ROOT
 from ...objects.inventory import keys
@@ -91,8 +92,8 @@ def run(engine: Engine, config: Compaction, progress: Progress = silent) -> Comp
         archived = bool(store.run(keys(ROOT, most=1)))
         if any(each.hours for each in todo) and not archived:
             raise NotFound(
-                f"store: there is no archive in {address}, and the tables have hours of this range. They stay as "
-                "they are; check the address."
+                f"store: there is no archive in {printable(address)}, and the tables have hours of this range. They"
+                " stay as they are; check the address."
             )
         tables.run(unfinished.move(set(), gaps))
         outcome = _run(engine, tables, address, root, todo, unread, progress)
