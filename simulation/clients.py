@@ -389,13 +389,17 @@ class Client(Program):
         return True
 
     # ── The end ──────────────────────────────────────────────────────────────
-    def drain(self, empty: Callable[[], bool]) -> Flow[None]:
-        """Finish everything: claim and complete, let dead letters expire, archive."""
+    def reopen(self) -> Flow[None]:
+        """Commit settings under which everything may start, and dead letters expire."""
+        while (yield from self.call(self._open_again())).answer is None:
+            yield Sleep(5.0)
+
+    def _open_again(self) -> ChangeSettings:
         own = [
             GroupChange(f"g{at}", paused=False, running=AS_THE_QUEUE, rate=(0, 0), burst=AS_THE_QUEUE)
             for at in range(self.groups)
         ]
-        open_again = ChangeSettings(
+        return ChangeSettings(
             paused=False,
             dead_ttl_ms=0,
             max_running=0,
@@ -404,13 +408,14 @@ class Client(Program):
             group_rate=(0, 0),
             groups=tuple(own),
         )
-        while (yield from self.call(open_again)).answer is None:
-            yield Sleep(5.0)
+
+    def drain(self, empty: Callable[[], bool]) -> Flow[None]:
+        """Finish everything: claim and complete, let dead letters expire, archive."""
         while not empty():
             if not (yield from self.work_once()):
                 state = yield from self.head()
                 if state is not None and _is_paused(state):  # by an operator's request that came late
-                    yield from self.call(open_again)
+                    yield from self.call(self._open_again())
                 yield from self.passes(1)
                 yield Sleep(10.0)
 

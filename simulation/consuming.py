@@ -26,7 +26,7 @@ from osqueue.core.job_ops import (
     LeaseBeat,
     TicketUse,
 )
-from osqueue.core.ops import Code, Op, Outcome, Request
+from osqueue.core.ops import Code, Op, Outcome
 from osqueue.core.queue_ops import ChangeSettings, KeepTicket
 from osqueue.core.settings import ConsumerSettings
 from osqueue.core.state import QUEUED, LeaseRecord, State, is_late
@@ -199,28 +199,34 @@ def _row(state: State, name: str) -> ConsumerSettings | None:
     return next((each for each in state.settings.consumers if each.name == name), None)
 
 
-def _answered(batch: RecordedReduction) -> Iterable[tuple[Request, Op, Outcome]]:
-    for request in batch.requests:
-        outcomes = batch.reduction.outcomes.get(request.identity, ())
-        for op, answer in zip(request.ops, outcomes, strict=False):
-            yield request, op, answer
-
-
 def _claims(state: State, batch: RecordedReduction) -> None:
-    """Whoever was granted jobs under a ticket holds it; whoever found nothing does not, unless he is to come again."""
-    for _, op, answer in _answered(batch):
-        if not isinstance(op, ClaimJobs) or op.use is None:
-            continue
-        held = holds_ticket(state, op.use)
-        detached = _row(state, op.use.consumer) is None
-        again = op.use.busy or (bool(answer.runs) and answer.runs[-1][0] == Code.RETRY)
+    """Check that a holder of granted jobs holds its ticket, and that one that found nothing gave it back.
+
+    A holder whose claim timed out makes the next one, and one commit may apply both. The state after the commit shows
+    only what the last of them left.
+    """
+    for op, use, answer in _last_claims(batch):
+        held = holds_ticket(state, use)
+        detached = _row(state, use.consumer) is None
+        again = use.busy or (bool(answer.runs) and answer.runs[-1][0] == Code.RETRY)
         lost = bool(answer.runs) and answer.runs[0][0] == Code.TICKET_LOST
-        if op.use.busy and op.limit and not (held or lost or detached):
+        if use.busy and op.limit and not (held or lost or detached):
             raise Violation("a ticket is gone, and its holder has jobs in hand")
         if answer.leases and not held and not detached:
             raise Violation("jobs were granted under a ticket that somebody else holds")
         if not answer.leases and not again and held:
             raise Violation("a claim found nothing, and its ticket is out")
+
+
+def _last_claims(batch: RecordedReduction) -> Iterable[tuple[ClaimJobs, TicketUse, Outcome]]:
+    """Return the last claim that a commit applied of each holder of a ticket, with its outcome."""
+    requests = {request.identity: request for request in batch.requests}
+    last: dict[tuple[str, int, int], tuple[ClaimJobs, TicketUse, Outcome]] = {}
+    for identity, outcomes in batch.reduction.outcomes.items():  # in the order in which they were applied
+        for op, answer in zip(requests[identity].ops, outcomes, strict=True):
+            if isinstance(op, ClaimJobs) and op.use is not None:
+                last[op.use.consumer, op.use.ticket, op.use.holder] = (op, op.use, answer)
+    return last.values()
 
 
 def _fired(known: Mapping[str, Any], state: State, batch: RecordedReduction) -> None:

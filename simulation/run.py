@@ -172,6 +172,7 @@ class Run:
         self.hosts: list[Host] = []
         self.clones = self.forks = 0
         self.clean = not profile.clients.surgeons  # is nothing left of purged jobs?
+        self.reopened: set[int] = set()  # shards in which the last client has committed
         self.dice = source(seed, "run")
         remotes, servers = profile.clients.remotes, profile.clients.servers
         self.remotes = Remotes(self, remotes, servers) if remotes else None
@@ -393,6 +394,8 @@ class Run:
                 yield from client.work_once()
         if self.profile.clients.schedulers and not client.shard:
             yield from remove_all(client)
+        yield from client.reopen()
+        self.reopened.add(client.shard)
         yield from client.drain(lambda: self._empty(client.shard))
         if self.profile.clients.loaders:
             yield from client.tick(lambda: not self.shards[client.shard].leftovers())
@@ -402,7 +405,12 @@ class Run:
             self.clean = True
 
     def _over(self) -> bool:
-        """Is everything done, archived, forgotten and collected?"""
+        """Return whether everything is done, archived, forgotten and collected.
+
+        The head that a dead client has sent may still arrive, until the last client has written another one.
+        """
+        if len(self.reopened) < len(self.shards):
+            return False
         if self.profile.clients.loaders and any(each.leftovers() for each in self.shards):
             return False
         return self.clean and self._done()

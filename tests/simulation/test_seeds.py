@@ -39,6 +39,8 @@ SEEDS = [
     ("cancels mended", 3),
     ("restarts", 2),
     ("consumers", 0),
+    ("consumers", 512),  # one commit applies two claims of a holder
+    ("consumers", 532),  # a dead client's head arrives after the queue was found empty
     ("payloads", 0),
     ("two stores", 0),
     ("two stores", 5),
