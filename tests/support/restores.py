@@ -22,7 +22,7 @@ def bring_back(shard: Any, backup: State, seen: int = 0, **known: Any) -> Restor
     """Restore it; ``known``: fields of the evidence."""
     evidence = Evidence(tables=known.pop("tables", backup.tables), **known)
     seq = seq_after([backup.seq, seen])
-    sieve = BackupFilter(evidence, seq, backup.result_ttls)
+    sieve = BackupFilter(evidence, seq, backup)
     chance = shard.chance
     life = RestoreSeed(
         seq, backup.seq, chance.getrandbits(64), chance.randbytes(16), chance.getrandbits(64), shard.now

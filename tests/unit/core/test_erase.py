@@ -33,9 +33,9 @@ from osqueue.core.job_ops import (
     SpanSwap,
 )
 from osqueue.core.ops import Code
-from osqueue.core.queue_ops import EraseJobs, RedriveJobs, RunTimers
+from osqueue.core.queue_ops import ChangeSettings, EraseJobs, GroupChange, RedriveJobs, RunTimers
 from osqueue.core.rows import BodyRef
-from osqueue.core.state import FinishedJob, JobRecord, PastAttempt
+from osqueue.core.state import FinishedJob, Hold, JobRecord, PastAttempt
 from osqueue.core.tables import encode_table
 from osqueue.core.weights import job_weight
 from osqueue.errors import Damaged
@@ -90,6 +90,17 @@ def test_a_job_that_finishes_as_others_are_erased_stays_in_the_head_for_a_commit
     )
     assert [row.key for row in loose.state.finished] == [last.job.key]
     assert imbalances(loose.state) == []
+
+
+def test_a_paused_group_stays_paused_if_the_job_that_it_waits_for_is_erased(loose: Any) -> None:
+    loose.apply(ChangeSettings(group_on_dead="stop"))
+    (key,) = loose.enqueue(max_attempts=1, group="a")
+    (lease,) = loose.claim()
+    loose.apply(FailJobs((FailedAttempt(key, lease.token, "boom"),)))
+    loose.apply(ChangeSettings(groups=(GroupChange("a", True),)))
+    assert loose.state.holds["a"].key == key
+    loose.apply(EraseJobs((key,)))
+    assert loose.state.holds == {"a": Hold(paused=True)}
 
 
 def test_a_leased_job_is_not_erased_nor_anything_with_it(loose: Any) -> None:

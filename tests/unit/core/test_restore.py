@@ -22,6 +22,8 @@ from osqueue.core.job_ops import (
     EnqueueJobs,
     FailedAttempt,
     FailJobs,
+    LeaseRef,
+    ReleaseJobs,
 )
 from osqueue.core.ops import Code
 from osqueue.core.queue_ops import ChangeSettings, GroupChange, RedriveJobs, RunTimers
@@ -144,17 +146,68 @@ def test_a_rate_begins_with_an_empty_bucket_since_nobody_knows_what_started(shar
     assert len(shard.claim(9)) == 1
 
 
-def test_no_group_waits_for_a_job_that_may_be_over_and_paused_ones_stay_so(shard: Any) -> None:
-    (key,) = shard.enqueue(group="a")
+@pytest.mark.parametrize("in_segments", [False, True])
+@pytest.mark.parametrize("why", ["failing", "put off", "dead"])
+def test_a_restored_group_waits_for_the_job_that_it_waited_for(
+    shard: Any, why: str, in_segments: bool
+) -> None:
+    shard.apply(ChangeSettings(group_on_dead="stop"))
+    first, _ = shard.enqueue(2, group="a")
     (lease,) = shard.claim()
-    shard.apply(FailJobs((FailedAttempt(key, lease.token, "x", retry_ms=60_000),)))
-    (other,) = shard.enqueue(group="a")
+    if why == "put off":
+        shard.apply(ReleaseJobs((LeaseRef(first, lease.token),), 60_000))
+    else:
+        failed = FailedAttempt(first, lease.token, "x", retry_ms=60_000, final=why == "dead")
+        shard.apply(FailJobs((failed,)))
+    if in_segments:
+        with limited({"DELAYED_BYTES_MAX": 1, "DEAD_BYTES_MAX": 1}):
+            shard.apply(RunTimers())
+        assert spans_of(shard.state)
+    loss = bring_back(shard, shard.state)
+    assert (loss, shard.claim(5)) == (RestoreLoss(), ())
+    shard.now += 60_000
+    if why == "dead":
+        shard.apply(RedriveJobs(1, 1))
+    assert [each.job.key for each in shard.claim(5)] == [first]
+
+
+@pytest.mark.parametrize("redriven", [False, True])
+def test_a_restored_group_stops_at_a_job_that_has_died_since(shard: Any, redriven: bool) -> None:
+    shard.apply(ChangeSettings(group_on_dead="stop"))
+    first, _ = shard.enqueue(2, group="a", max_attempts=1)
+    if redriven:
+        (lease,) = shard.claim()
+        shard.apply(FailJobs((FailedAttempt(first, lease.token, "x"),)))
+    died = {first: ended(FAILED, 3, FIRST_ATTEMPT)}
+    assert bring_back(shard, shard.state, endings=died).holds_gone == 0
+    assert shard.claim(5) == ()
+    shard.apply(RedriveJobs(1, 1))
+    assert [each.job.key for each in shard.claim(5)] == [first]
+
+
+def test_a_restored_group_does_not_stop_at_a_dead_letter_after_which_it_was_resumed(shard: Any) -> None:
+    shard.apply(ChangeSettings(group_on_dead="stop"))
+    first, second = shard.enqueue(2, group="a", max_attempts=1)
+    (lease,) = shard.claim()
+    shard.apply(FailJobs((FailedAttempt(first, lease.token, "x"),)))
+    shard.apply(ChangeSettings(groups=(GroupChange("a", False),)))
+    bring_back(shard, shard.state)
+    assert [each.job.key for each in shard.claim(5)] == [second]
+
+
+def test_a_restored_group_goes_on_if_its_job_has_ended_and_stays_paused(shard: Any) -> None:
+    shard.enqueue(group="a")
+    shard.enqueue(group="b")
+    for lease in shard.claim(2):
+        shard.apply(FailJobs((FailedAttempt(lease.job.key, lease.token, "x", retry_ms=60_000),)))
     shard.apply(ChangeSettings(groups=(GroupChange("b", True),)))
+    (of_a,) = shard.enqueue(group="a")
     shard.enqueue(group="b")
     backup = shard.state
-    assert backup.holds.keys() == {"a", "b"}
-    bring_back(shard, backup, endings={key: ended(CANCELLED, 1)})
-    assert [each.job.key for each in shard.claim(5)] == [other]
+    over = {row.key: ended(CANCELLED, 1) for row in backup.holds.values()}
+    assert bring_back(shard, backup, endings=over).holds_gone == 2
+    assert [each.job.key for each in shard.claim(5)] == [of_a]
+    assert shard.state.holds["b"].paused
 
 
 def test_no_request_of_the_old_life_is_ever_applied(shard: Any) -> None:

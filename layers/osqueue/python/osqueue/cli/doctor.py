@@ -212,6 +212,8 @@ def account(done: RestoreReport) -> list[str]:
         ("jobs dropped because their payload is gone: finished since, or lost", loss.payloads_gone),
         ("jobs purged since the backup: they stay so", loss.erased),
         ("tables of finished jobs that are gone: only the archive has their jobs", loss.tables_gone),
+        ("schedules whose payload is gone: they make no more jobs", loss.schedules_gone),
+        ("groups that waited for a job that has ended since, or is lost: they go on", loss.holds_gone),
         ("results that are gone: those jobs are known as expired", done.results_gone),
         ("segments younger than the backup, of whose jobs nothing is known", done.strays),
         (

@@ -27,6 +27,7 @@ from .encoding import (
     unframe,
     unpack_length,
 )
+from .groups import without_jobs
 from .ops import Code, Outcome, outcome
 from .queue_ops import EraseJobs
 from .rows import BodyRef, StoredContent, StoredRow
@@ -99,7 +100,7 @@ def erase(draft: Draft, op: EraseJobs) -> Outcome:
     draft.changed |= log is not draft.log
     draft.log = log
     if any(row.key in keys for row in draft.holds.values()):
-        draft.holds = {group: row for group, row in draft.holds.items() if row.key not in keys}
+        draft.holds = without_jobs(draft.holds, keys)
     if op.again:
         draft.forgotten = draft.state.seq + 1
         draft.changed = True

@@ -26,7 +26,7 @@ from .labels import group_digest
 from .ops import Code
 from .queue_ops import AS_THE_QUEUE, GroupChange
 from .settings import GroupSettings, QueueSettings
-from .state import FAILED, NO_STARTS, Hold, JobRecord, LeaseRecord, Starts, State
+from .state import FAILED, NO_HOLD, NO_STARTS, Hold, JobRecord, LeaseRecord, Starts, State
 
 HOLD = "hold"  # a group waits for its job that failed
 STOP = "stop"  # and for a dead letter of it
@@ -122,28 +122,40 @@ def is_ordered(settings: QueueSettings, group: str) -> bool:
     return settings.group_running_of(group) == 1
 
 
-def waiting_for(holds: dict[str, Hold], settings: QueueSettings, job: JobRecord, why: str) -> dict[str, Hold]:
-    """The holds when a job's group begins to wait for it, where the queue says so."""
+def _waits_for(settings: QueueSettings, job: JobRecord, why: str) -> bool:
+    """Return whether the settings let a job's group wait for it once it is in the state ``why``."""
     if not job.group or not is_ordered(settings, job.group):
+        return False
+    return settings.group_on_dead == STOP if why == FAILED else settings.group_on_failure == HOLD
+
+
+def waiting_for(holds: dict[str, Hold], settings: QueueSettings, job: JobRecord, why: str) -> dict[str, Hold]:
+    """Return the holds when a job's group begins to wait for it, where the settings let it."""
+    if not _waits_for(settings, job, why):
         return holds
-    waits = settings.group_on_dead == STOP if why == FAILED else settings.group_on_failure == HOLD
     row = holds.get(job.group)
-    return {**holds, job.group: Hold(job.key, why, row is not None and row.paused)} if waits else holds
+    return {**holds, job.group: Hold(job.key, why, row is not None and row.paused)}
 
 
 def not_for(holds: dict[str, Hold], job: JobRecord) -> dict[str, Hold]:
-    """The holds when no group waits for this job any more: the same ones, if none did."""
+    """Return the holds when no group waits for a job any more: the same dict if none did."""
     row = holds.get(job.group) if job.group and holds else None
-    if row is None or row.key != job.key:
-        return holds
-    rest = {group: each for group, each in holds.items() if group != job.group}
-    return {**rest, job.group: Hold(paused=True)} if row.paused else rest
+    return holds if row is None or row.key != job.key else without_jobs(holds, {job.key})
+
+
+def without_jobs(holds: Mapping[str, Hold], keys: Collection[bytes]) -> dict[str, Hold]:
+    """Return the holds when no group waits for jobs with these keys. Pauses by operators stay."""
+    return {
+        group: Hold(paused=True) if row.key in keys else row
+        for group, row in holds.items()
+        if row.paused or row.key not in keys
+    }
 
 
 def paused(row: Hold | None, wished: bool) -> Hold | None:
     """The row of a group that an operator pauses, or lets go on, also where it waits for a dead letter."""
     if wished:
-        return replace(row or Hold(), paused=True)
+        return replace(row or NO_HOLD, paused=True)
     return replace(row, paused=False) if row is not None and row.why not in ("", FAILED) else None
 
 
@@ -173,6 +185,16 @@ def overridden(rows: Mapping[str, GroupSettings], changes: Iterable[GroupChange]
     return {group: row for group, row in sorted(found.items()) if row != GroupSettings()}
 
 
-def of_a_new_life(holds: dict[str, Hold]) -> dict[str, Hold]:
-    """The holds of a restored head. A job that a group waited for may be over by now, so none waits for one."""
-    return {group: Hold(paused=True) for group, row in holds.items() if row.paused}
+def of_a_new_life(
+    holds: Mapping[str, Hold], settings: QueueSettings, awaited: Collection[bytes], dead: Iterable[JobRecord]
+) -> dict[str, Hold]:
+    """Return the holds of a restored head.
+
+    ``awaited``: the jobs that groups wait for and that still are where they were, by key. ``dead``: the jobs that have
+    become dead letters since the backup, the latest last.
+    """
+    found = without_jobs(holds, {row.key for row in holds.values() if row.key} - set(awaited))
+    for job in dead:
+        if _waits_for(settings, job, FAILED):
+            found[job.group] = Hold(job.key, FAILED, found.get(job.group, NO_HOLD).paused)
+    return found

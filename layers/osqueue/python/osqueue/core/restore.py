@@ -39,6 +39,7 @@ from .state import (
     ENDED,
     FAILED,
     KEYSUM_MASK,
+    NO_HOLD,
     UPDATED,
     Backlog,
     Delayed,
@@ -110,6 +111,7 @@ class RestoreLoss(Struct, frozen=True):
     segments_gone: int = 0  # objects
     tables_gone: int = 0  # objects: what became of the jobs in them is in the archive alone
     schedules_gone: int = 0  # whose payload is not there: changed or removed since, or lost
+    holds_gone: int = 0  # groups that waited for a job that has ended since, or is lost: they go on
 
 
 class RestoredHead(Struct, frozen=True):
@@ -128,10 +130,13 @@ def seq_after(seen: Iterable[int]) -> int:
 class BackupFilter:
     """Keeps the jobs of a backup that still have to run, and counts the others."""
 
-    def __init__(self, evidence: Evidence, seq: int, lives: Mapping[bytes, int]) -> None:
+    def __init__(self, evidence: Evidence, seq: int, backup: State) -> None:
         self.evidence = evidence
         self.seq = seq
-        self.lives = lives  # ms, asked for in the backup: see ``State.result_ttls``
+        self.lives = backup.result_ttls
+        # The jobs that groups wait for in the backup, each with whether it is a dead letter there.
+        self.holding = {row.key: row.why == FAILED for row in backup.holds.values() if row.key}
+        self.awaited: set[bytes] = set()  # those of them that still are where they were
         self.alive: dict[bytes, int] = {}  # those of jobs that still have to run: nothing drops any others
         self.dead: list[JobRecord] = []  # failed since
         self.finished = 0
@@ -176,6 +181,8 @@ class BackupFilter:
         if not dead:
             self.living.update(job.schedule for job in jobs if job.schedule)
             self.batched.update(filter(None, map(batch_of, jobs)))
+        if self.holding:
+            self.awaited.update(job.key for job in jobs if self.holding.get(job.key) is dead)
         if self.lives:
             self.alive.update((job.key, self.lives[job.key]) for job in jobs if job.key in self.lives)
 
@@ -283,6 +290,9 @@ def restore(
         tables_gone=_tables_gone(backup, evidence),
         schedules_gone=sum(scheduling.exists(row) for row in backup.schedules)
         - sum(scheduling.exists(row) for row in base.schedules),
+        holds_gone=sum(
+            bool(row.key) and not base.holds.get(group, NO_HOLD).key for group, row in backup.holds.items()
+        ),
     )
     return RestoredHead(state, tuple(draft.spills), loss)
 
@@ -307,6 +317,7 @@ def _sifted(
     }
     dead = _backlog(backup.dead, sieve, spans, dead=True)
     finished = (*_finished(backup.finished, evidence), *evidence.rows)
+    sieve.dead.sort(key=lambda job: job.history[-1].ended_ms)
     return replace(
         backup,
         epoch=life.epoch,
@@ -340,7 +351,7 @@ def _sifted(
         schedules=scheduling.of_a_new_life(
             backup.schedules, sieve.living, evidence.gone, min(backup.now_ms, life.now_ms)
         ),
-        holds=groups.of_a_new_life(backup.holds),
+        holds=groups.of_a_new_life(backup.holds, backup.settings, sieve.awaited, sieve.dead),
         batches=batches.of_a_new_life(backup.batches, sieve.batched, sieve.completed, sieve.failed),
         starts=rates.spent(backup.settings, life.now_ms),
         tickets={},

@@ -199,6 +199,9 @@ class Hold(StoredRow, frozen=True):
     paused: bool = False  # by an operator
 
 
+NO_HOLD = Hold()
+
+
 class Labels(StoredRow, frozen=True):
     """Which kinds and groups of jobs are in a part of a backlog: sorted digests, see ``labels``."""
 

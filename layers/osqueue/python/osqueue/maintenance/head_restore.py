@@ -165,7 +165,7 @@ class Restorer:
             rows=tuple(since.rows),
             tables=(yield from self._rewritten(since, stage)),
         )
-        sieve = BackupFilter(evidence, seq, old.result_ttls)
+        sieve = BackupFilter(evidence, seq, old)
         spans = yield from self._copy(old, replaced, sieve, stage)
         made = restore(old, life, evidence, sieve, spans)
         yield from stage.write([(item.name, item.body) for item in made.objects])
