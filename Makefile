@@ -136,7 +136,7 @@ docs: setup ## Write openapi.json and the parts of docs/ anew that are made from
 dashboard: check-node $(PAGE) ## Check the types of the dashboard's page and build it anew, into the library
 	@cd dashboard && npm run --silent types && npm run --silent build
 
-soak: setup ## Run the simulator for SECONDS (60), from SEED if given
+soak: setup ## Run the simulator on all cores for SECONDS (60), from SEED if given, and print what each profile came to
 	@$(RUN) -m simulation soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 bench: setup ## Run the benchmarks against their goals (ARGS="writers --json" picks)

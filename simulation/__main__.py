@@ -4,17 +4,17 @@ power (power cuts, seed after seed)."""
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections import Counter
-from collections.abc import Iterable
 
 from osqueue.clock import MACHINE
 
-from .conditions import FAULTS
 from .explore import SCENARIOS, explore
 from .power import power_cuts
 from .profile import PROFILES
-from .run import RunReport, simulate
+from .report import tell
+from .run import simulate
+from .soak import run_soak
 
 
 def main() -> int:
@@ -23,7 +23,10 @@ def main() -> int:
     soak = commands.add_parser("soak", help="run seed after seed and report what was injected and found")
     soak.add_argument("--seconds", type=float, default=60.0, help="how long to go on (60)")
     soak.add_argument("--seed", type=int, help="the first seed (drawn at random)")
-    soak.add_argument("--profile", choices=PROFILES, help="only this kind of run (all, in turn)")
+    soak.add_argument("--profile", choices=PROFILES, help="only this kind of run (all, for as long each)")
+    soak.add_argument(
+        "--processes", type=int, default=os.cpu_count() or 1, help="how many run at once (one for each core)"
+    )
     again = commands.add_parser("replay", help="run one seed again")
     again.add_argument("--seed", type=int, required=True)
     again.add_argument("--profile", choices=PROFILES, default="rough")
@@ -37,73 +40,12 @@ def main() -> int:
     cut.add_argument("--seed", type=int, help="the first seed (drawn at random)")
     chosen = parser.parse_args()
     if chosen.command == "soak":
-        return run_soak(chosen.seconds, chosen.seed, chosen.profile)
+        return run_soak(chosen.seconds, chosen.seed, chosen.profile, chosen.processes)
     if chosen.command == "replay":
         return run_replay(chosen.seed, chosen.profile)
     if chosen.command == "power":
         return run_power(chosen.seconds, chosen.seed)
     return run_explore(chosen.scenario, chosen.paths)
-
-
-def run_soak(seconds: float, seed: int | None, profile: str | None) -> int:
-    """Seed after seed, a profile each in turn, until the time is up or something is violated."""
-    first = MACHINE.bits(32) if seed is None else seed
-    names = [profile] if profile else list(PROFILES)
-    began = MACHINE.monotonic()
-    total = RunReport("all", first)
-    runs = 0
-    while not runs or MACHINE.monotonic() - began < seconds:
-        report = simulate(first + runs // len(names), PROFILES[names[runs % len(names)]])
-        runs += 1
-        add(total, report)
-        if report.violation:
-            tell(total, runs, first)
-            print(f"VIOLATION in {report.profile}, seed {report.seed}: {report.violation}")
-            print(f"  python -m simulation replay --seed {report.seed} --profile {report.profile}")
-            return 1
-    tell(total, runs, first)
-    return 0
-
-
-def add(total: RunReport, report: RunReport) -> None:
-    """Sum reports up."""
-    for name in report.__struct_fields__:
-        value = getattr(report, name)
-        if isinstance(value, Counter):
-            getattr(total, name).update(value)
-        elif isinstance(value, int | float) and name != "seed":
-            setattr(total, name, getattr(total, name) + value)
-    total.violation = report.violation
-
-
-def counted(counts: Counter[str], names: Iterable[str] = ()) -> str:
-    """How often each thing happened, those that never did as well."""
-    all_names = sorted({*counts, *names})
-    return ", ".join(f"{counts[name]:,} {name}" for name in all_names) or "none"
-
-
-def tell(total: RunReport, runs: int, first: int) -> None:
-    """Print what a soak came to."""
-    print(f"{runs} runs from seed {first}: {total.commits:,} commits, {total.hours:,.1f} virtual hours")
-    print(
-        f"  {total.jobs:,} jobs accounted for, {total.calls:,} calls, {total.unheard:,} of them without an answer"
-    )
-    print(
-        f"  {total.ids:,} jobs under clients' ids, {total.freed:,} ids freed, {total.asked.total():,} questions of"
-        f" callers, {total.waits:,} of them waits"
-    )
-    print(
-        f"  {total.bulks:,} bulks of many tasks came in, each whole and once; their runs: {counted(total.loads)}"
-    )
-    print(f"  {total.terms:,} leaders were elected, never two at once")
-    print(f"  {total.slots:,} slots of pacers were used, none twice, too early or too late")
-    print(f"  {total.passes:,} passes of reapers, {total.records:,} records archived")
-    print(f"  {total.told:,} events told to those who listened")
-    print(f"  injected: {counted(total.faults, FAULTS)}")
-    print(f"  commits: {counted(total.protocol)}")
-    print(f"  transitions by: {counted(total.events)}")
-    print(f"  calls that ended in: {counted(total.errors)}")
-    print(f"  violations: {1 if total.violation else 0}")
 
 
 def run_replay(seed: int, profile: str) -> int:

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from uuid import UUID
 
-from msgspec import Struct, field
-
 from osqueue.commit.effects import Flow
 from osqueue.core.archive_record import decode_part
 from osqueue.core.job_ops import AttachSpans, ClaimJobs, EnqueueJobs, ReplaceJobs
@@ -42,6 +40,7 @@ from .program import KINDS, Outdated, SharedKeys
 from .promises import Promises
 from .releases import ReleaseInUse, both_read
 from .remotes import Remotes
+from .report import RunReport
 from .schedules import keep_schedules, remove_all
 from .shelves import Record
 from .surgeon import Surgeon
@@ -53,35 +52,6 @@ QUEUE = "sim"
 WORK_SECONDS_MAX = 4 * 3600.0  # of virtual time for the workload
 DRAIN_SECONDS_MAX = 12 * 3600.0
 CLONES_MAX = 6
-
-
-class RunReport(Struct):
-    """What a run came to."""
-
-    profile: str
-    seed: int
-    commits: int = 0
-    hours: float = 0.0  # of virtual time
-    jobs: int = 0
-    calls: int = 0
-    unheard: int = 0  # calls that ended in an ambiguous error, or with their client's death
-    faults: Counter[str] = field(default_factory=Counter)
-    codes: Counter[str] = field(default_factory=Counter)  # what committed operations answered
-    errors: Counter[str] = field(default_factory=Counter)  # calls that ended in one, by its name
-    events: Counter[str] = field(default_factory=Counter)  # transitions of jobs, by what caused them
-    protocol: Counter[str] = field(default_factory=Counter)  # what commits did besides
-    records: int = 0  # in the archive
-    passes: int = 0  # of reapers, ended well
-    ids: int = 0  # jobs accepted under clients' ids
-    freed: int = 0  # ids freed
-    told: int = 0  # events that listeners were told
-    waits: int = 0  # calls that waited for a result
-    bulks: int = 0  # loads that came in as a whole
-    loads: Counter[str] = field(default_factory=Counter)  # runs of bulks, by what they were told
-    terms: int = 0  # of leaders that were elected
-    slots: int = 0  # of pacers, that were used
-    asked: Counter[str] = field(default_factory=Counter)  # what callers asked, and how they were answered
-    violation: str = ""
 
 
 def simulate(seed: int, profile: Profile) -> RunReport:

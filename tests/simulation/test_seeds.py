@@ -9,10 +9,11 @@ import pytest
 
 from osqueue import limits
 from osqueue.core import encoding
-from simulation.__main__ import add, run_soak
 from simulation.conditions import FAULTS, TIGHT
 from simulation.profile import PROFILES
-from simulation.run import RunReport, simulate
+from simulation.report import RunReport
+from simulation.run import simulate
+from simulation.soak import ProfileTotal, Soak, run_soak
 from simulation.tight import limited
 
 SEEDS = [
@@ -173,7 +174,7 @@ def runs(profile: str, seeds: Iterable[int]) -> RunReport:
     for seed in seeds:
         report = simulated(seed, profile)
         assert report.violation == ""
-        add(total, report)
+        total.add(report)
     return total
 
 
@@ -203,6 +204,19 @@ def test_a_soak_tells_how_often_each_fault_was_injected(capsys: pytest.CaptureFi
     assert {name for name in FAULTS if f" {name}" in injected} == set(FAULTS)
     assert " 0 suspend" not in injected
     assert " 0 clone" in injected
+
+
+def test_a_soak_gives_each_profile_as_much_time_and_prints_its_figures() -> None:
+    soak = Soak(7, ["short", "long"])
+    chosen = []
+    for _ in range(6):
+        seed, name = soak.next_run()
+        chosen.append((name, seed))
+        soak.add(RunReport(name, seed, commits=5, slots=2), 1.0 if name == "short" else 3.5)
+    assert chosen == [("short", 7), ("long", 7), ("short", 8), ("short", 9), ("short", 10), ("long", 8)]
+    assert soak.totals["short"] == ProfileTotal("short", 4, 4, 4.0, commits=20, slots=8)
+    assert "4 runs" in str(soak.totals["short"])
+    assert soak.total.commits == 30
 
 
 def test_a_run_of_cancellers_settles_tombstones_and_some_come_too_late() -> None:
