@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import threading
@@ -15,6 +16,7 @@ import pytest
 
 from osqueue import Queue, forks
 from osqueue.clock import Machine
+from osqueue.operations.admin import AdminFlows
 from osqueue.stores.base import Delete, Deleted, DeleteIfMatch, Put, PutIfAbsent, PutIfMatch, StoreRequest
 from osqueue.stores.file import FileStore
 from osqueue.stores.file_locks import FileLock, LockDeadline, LockTimeout
@@ -22,17 +24,20 @@ from tests.support.replies import version_of
 from tests.support.source import MODULES, dotted, names_used, parse
 
 HANG_S = 60
-# Those that make new locks themselves where they find themselves in another process, or are of no use in one.
+# What a thread of the parent may hold, or be, for ever as seen by a fork's child.
+HELD_FOR_EVER = {
+    *(f"threading.{name}" for name in ("Lock", "RLock", "Condition", "Event", "Semaphore", "Barrier")),
+    "concurrent.futures.ThreadPoolExecutor",
+    "functools.cached_property",
+    "os.register_at_fork",
+}
+# Modules that make new ones in a child, use them within one call, or are not used by a child.
 MAKE_THEIR_OWN = {
-    *(
-        "osqueue.commit.group",
-        "osqueue.commit.event_queue",
-        "osqueue.election",
-        "osqueue.operations.head_board",
-        "osqueue.operations.waiters",
-    ),
-    "osqueue.queue.blocking",
-    *("osqueue.cli", "osqueue.devstack", "osqueue.testing", "osqueue.worker"),
+    "osqueue.forks",
+    *("osqueue.commit.group", "osqueue.commit.event_queue", "osqueue.election"),
+    *("osqueue.queue.blocking", "osqueue.stores.valkey_news"),
+    *("osqueue.maintenance.store_races", "osqueue.pipeline.engines.helpers", "osqueue.stores.forked"),
+    *("osqueue.asgi.server", "osqueue.cli", "osqueue.devstack", "osqueue.testing", "osqueue.worker"),
 }
 
 
@@ -204,6 +209,77 @@ def test_a_child_is_not_stopped_by_what_other_threads_held_when_it_was_forked(tm
 
 @pytest.mark.parametrize("path", MODULES, ids=dotted)
 def test_a_lock_that_outlives_a_call_is_open_in_a_child(path: Path) -> None:
-    module = dotted(path)
-    if module != "osqueue.forks" and not any(f"{module}.".startswith(f"{own}.") for own in MAKE_THEIR_OWN):
-        assert "threading.Lock" not in names_used(parse(path), path)
+    if not any(f"{dotted(path)}.".startswith(f"{own}.") for own in MAKE_THEIR_OWN):
+        assert HELD_FOR_EVER.isdisjoint(names_used(parse(path), path))
+
+
+def test_a_child_computes_what_another_thread_was_computing_at_the_fork(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q: Queue[int] = Queue(FileStore(tmp_path), "mail")
+    q.enqueue(1)
+    computing, go_on = threading.Event(), threading.Event()
+    real, calls = AdminFlows.__init__, itertools.count()
+
+    def slow(*arguments: Any) -> None:
+        if next(calls) == 0:
+            computing.set()
+            assert go_on.wait(HANG_S)
+        real(*arguments)
+
+    monkeypatch.setattr(AdminFlows, "__init__", slow)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(Queue[int](FileStore(tmp_path), "mail").stats)
+        assert computing.wait(HANG_S)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(HANG_S)
+            try:
+                os._exit(0 if q.stats()["queued"] == 1 else 1)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        go_on.set()
+        assert first.result(HANG_S)["queued"] == 1
+
+
+class Fake:
+    """A process id that changes when a test wants it to, and what was begun."""
+
+    def __init__(self) -> None:
+        self.pid = 1
+        self.begun: list[int] = []
+        self.process = forks.ProcessIdentity(lambda: self.pid, self.begin)
+
+    def begin(self) -> None:
+        self.begun.append(self.pid)
+        assert self.process.id() == self.pid  # as the garbage collector may ask
+
+
+def test_the_first_use_in_a_child_begins_it_once() -> None:
+    fake = Fake()
+    assert (fake.process.id(), fake.begun) == (1, [])
+    fake.pid = 2
+    assert [fake.process.id() for _ in range(3)] == [2] * 3
+    fake.pid = 3
+    assert fake.process.id() == 3
+    assert fake.begun == [2, 3]
+
+
+def test_threads_of_a_child_wait_until_it_has_begun() -> None:
+    fake = Fake()
+    beginning, go_on = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        beginning.set()
+        assert go_on.wait(HANG_S)
+        fake.begun.append(fake.pid)
+
+    fake.process._begin = slow
+    fake.pid = 2
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(fake.process.id)
+        assert beginning.wait(HANG_S)
+        second = pool.submit(fake.process.id)
+        go_on.set()
+        assert (first.result(HANG_S), second.result(HANG_S), fake.begun) == (2, 2, [2])

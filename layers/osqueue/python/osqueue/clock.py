@@ -15,6 +15,8 @@ from typing import NamedTuple
 from . import forks
 
 _HOST = os.uname().nodename[:100]  # as socket.gethostname, without loading sockets
+_CHANCE = random.Random()  # noqa: S311 - for jitter
+forks.at_beginning(_CHANCE.seed)  # else all children would wait for the same pauses
 
 
 class Moment(NamedTuple):
@@ -48,7 +50,7 @@ class Machine:
 
     def uniform(self) -> float:
         """A number in [0, 1), for jitter and for choices that need no secrecy."""
-        return random.random()  # noqa: S311
+        return _CHANCE.random()
 
     def bits(self, count: int) -> int:
         """``count`` unpredictable bits (a multiple of 8), fit for identities and lease tokens."""

@@ -6,42 +6,28 @@ driver (``simulation``) and the one for coroutines (``commit.asynchronous``) are
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Generator
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .. import forks
 from ..clock import Machine
 from .effects import All, Performer, Sleep
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
+    from ..threads import DaemonThreads
 
 REQUESTS_AT_ONCE_MAX = 32  # of one process, for all its queues
 
 T = TypeVar("T")
 
 
-class _Threads:
-    """The threads that carry simultaneous requests; made when first needed, and again in a fork's child."""
+@functools.cache
+def _threads() -> DaemonThreads:
+    """Return the threads that carry simultaneous requests."""
+    from ..threads import DaemonThreads  # where it is used: few callers need it
 
-    def __init__(self) -> None:
-        self._lock = forks.lock()
-        self._process = 0
-        self._pool: ThreadPoolExecutor | None = None
-
-    def of(self, process: int) -> ThreadPoolExecutor:
-        """The pool of this process."""
-        with self._lock:
-            if self._pool is None or self._process != process:
-                from concurrent.futures import ThreadPoolExecutor  # where it is used: few callers need it
-
-                self._pool = ThreadPoolExecutor(REQUESTS_AT_ONCE_MAX, "osqueue-io")
-                self._process = process
-            return self._pool
-
-
-_THREADS = _Threads()
+    return DaemonThreads("osqueue-io", REQUESTS_AT_ONCE_MAX, awaited=True)
 
 
 class BlockingDriver:
@@ -63,7 +49,7 @@ class BlockingDriver:
     def _together(self, requests: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(requests) < 2 or not self.store.remote:
             return tuple(map(self.store.perform, requests))
-        pool = _THREADS.of(self.machine.process())
+        pool = _threads()
         # The first runs here: one thread fewer to wake, and no dead end should the pool be full of callers.
         # Each of the others has the context of its caller: whoever counts there counts them as well.
         others = [pool.submit(copy_context().run, self.store.perform, each) for each in requests[1:]]

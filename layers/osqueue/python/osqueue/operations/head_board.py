@@ -9,13 +9,13 @@ whom it has news. For the commits of other processes the least patient of those 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from weakref import WeakMethod
 
 from msgspec import Struct
 
+from .. import forks
 from ..core.claim_search import has_claimable, is_idle, opens_ms
 from ..core.state import State
 from ..core.timers import next_due_ms
@@ -202,11 +202,11 @@ class HeadBoard:
 
     def __init__(self, root: str) -> None:
         self.root = root  # the shard's prefix
+        self._lock = forks.lock()
         self.start_afresh()
 
     def start_afresh(self) -> None:
         """At first, and in a fork's child, where those who wait are the parent's."""
-        self._lock = threading.Lock()
         self._present: dict[HeadWaiter, None] = {}
         self._listeners: dict[HeadListener, None] = {}  # those of them whom any newer head may interest
         self._looker: HeadWaiter | None = None

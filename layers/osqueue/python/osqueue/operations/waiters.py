@@ -7,12 +7,11 @@ process asks the store does not grow with their number.
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from weakref import WeakValueDictionary
 
+from .. import forks
 from ..core.state import ARCHIVE_ONLY, CANCELLED, COMPLETED, FAILED, Span, State, TableRef
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError
 from ..objects.lookup import JobLocation, find_in_head
@@ -276,9 +275,9 @@ class _Boards:
     """The boards of this process, for as long as a Queue object uses them."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._boards: WeakValueDictionary[tuple[object, str], CompletionBoard] = WeakValueDictionary()
-        os.register_at_fork(after_in_child=self._start_afresh)
+        forks.at_beginning(self._start_afresh)
 
     def of(self, place: object, root: str) -> CompletionBoard:
         with self._lock:
@@ -288,8 +287,7 @@ class _Boards:
             return board
 
     def _start_afresh(self) -> None:
-        """In a fork's child: the threads that wait, and those that hold the locks, are the parent's."""
-        self._lock = threading.Lock()
+        """Begin again in a fork's child: the threads that wait are the parent's."""
         for board in list(self._boards.values()):
             board.start_afresh()
 

@@ -6,7 +6,6 @@ What a method does is written once, in ``operations``; ``flow_methods`` turns a 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
@@ -15,6 +14,7 @@ from ..clock import MACHINE, Machine
 from ..commit.effects import HeadPlace, QueueFlow, Submit
 from ..commit.writer import ShardWriter
 from ..errors import NotSupported, Rejected
+from ..lazy import lazy
 from ..model import validation
 from ..model.codecs import Codec, Serializer, serializer_of
 from ..model.job import Done, Enqueued, Job
@@ -185,7 +185,7 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
 
         return RemoteFlows(self.name, self.codec, self.machine, self.timeout)
 
-    @functools.cached_property
+    @lazy
     def _steering(self) -> AdminFlows | RemoteSteering:
         if not isinstance(self._place, CountingStore):
             from ..client.admin import RemoteAdmin as RemoteSteering

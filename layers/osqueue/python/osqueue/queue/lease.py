@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from ..commit.effects import QueueFlow
+from ..lazy import lazy
 from ..model.fields import moment
 from ..model.job import Done
 from ..model.job_options import JobAttributes, JobOrigin
@@ -49,7 +49,7 @@ class LeaseBase(JobAttributes, JobOrigin, Generic[T_co]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.job_id} attempt {self.attempt}/{self.max_attempts}>"
 
-    @functools.cached_property
+    @lazy
     def payload(self) -> T_co:
         """The payload that enqueue was given. The lease holds even when this raises.
 
@@ -59,7 +59,7 @@ class LeaseBase(JobAttributes, JobOrigin, Generic[T_co]):
         decoded: T_co = self._queue.codec.decode_payload(self._granted.payload, self._job.codec)
         return decoded
 
-    @functools.cached_property
+    @lazy
     def input(self) -> Any:
         """A follow-up: what the job before answered; what waited for a batch: what is told of it. Else None.
 

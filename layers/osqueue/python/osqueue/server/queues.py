@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..contract.content import PassThroughCodec
 from ..contract.route import QUEUES
+from ..lazy import lazy
 from ..queue.base import QueueBase
 from ..queue.blocking import Queue
 from .answers import ANSWER_BYTES_MAX, INCLUDED_BYTES_MAX
@@ -33,7 +33,7 @@ class ServedQueue(QueueBase[Any, Any]):
         self.flows.page_bytes = self.flows.content_bytes_max = INCLUDED_BYTES_MAX
         return self.flows
 
-    @cached_property
+    @lazy
     def steering(self) -> AdminFlows:
         """The flows of operators."""
         from ..operations.admin import AdminFlows

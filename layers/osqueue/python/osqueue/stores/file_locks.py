@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 from ..clock import Machine
 from ..errors import Timeout
-from ..forks import OwnFile
+from ..forks import OwnFile, process
 
 STRIPES = 64  # lock files; two keys share one with probability 1/64 and then only wait for each other
 LOCK_WAIT_S_MAX = (
@@ -79,6 +79,7 @@ class FileLock(OwnFile):
 
     def close(self) -> None:
         """Give the lock back. Closing is not enough: a child that is being forked has the file open as well."""
+        process()  # a fork's child has closed its copy then, and leaves the parent's lock alone
         if self.descriptor >= 0:
             fcntl.flock(self.descriptor, fcntl.LOCK_UN)
         super().close()

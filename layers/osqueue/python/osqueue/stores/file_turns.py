@@ -22,12 +22,12 @@ import select
 import struct
 from collections.abc import Iterator
 from hashlib import blake2b
-from typing import Any
 
 from msgspec import Struct
 
 from .. import forks
 from ..clock import Machine
+from ..threads import DaemonThreads
 from .base import Answered, Passed, PassTurn, Refused, TakeTurn, Turn
 from .file_locks import FileLock
 
@@ -121,6 +121,7 @@ class FolderTurns:
         self._machine = machine
         self._lingers = lingers  # does a turn take so long that it pays to wait for others with it?
         self._guard = forks.lock()
+        self._threads = DaemonThreads("osqueue-turns", THREADS_MAX, awaited=True)  # of coroutines that wait
         self._waits = itertools.count(1)  # never from the beginning: an answer may come late
         self._start_afresh()
 
@@ -130,7 +131,6 @@ class FolderTurns:
         self._ready = False
         self._idle: list[Channel] = []
         self._boxes: dict[str, Pipe] = {}
-        self._threads: Any = None  # of coroutines that wait
         self._stuck: dict[str, float] = {}  # until when, on the monotonic clock, by key
         self._crowds: dict[str, Crowd] = {}  # by key
 
@@ -164,12 +164,8 @@ class FolderTurns:
             except OSError:
                 return Refused()
         import asyncio  # here, because blocking callers never need it
-        from concurrent.futures import ThreadPoolExecutor
 
-        with self._guard:
-            if self._threads is None:
-                self._threads = ThreadPoolExecutor(THREADS_MAX, "osqueue-turns")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self.take, request)
+        return await asyncio.wrap_future(self._threads.submit(self.take, request))
 
     def pass_on(self, request: PassTurn) -> Passed:
         """Answer, unlock, and wake one of those that still wait."""
@@ -348,6 +344,7 @@ class FolderTurns:
                 for channel in self._idle:
                     channel.remove()
             self._start_afresh()
+        self._threads.close()
 
 
 class Channel:

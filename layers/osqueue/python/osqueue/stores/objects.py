@@ -12,13 +12,13 @@ how an object is deleted under a condition.
 
 from __future__ import annotations
 
-import os
 import re
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Generator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from .. import forks
 from ..errors import NotInstalled, OsqueueError
 from .base import (
     KEY_BYTES_MAX,
@@ -117,7 +117,7 @@ class ObjectStore(PerformingStore):
     # ── The port ─────────────────────────────────────────────────────────────
 
     def perform(self, request: StoreRequest) -> StoreReply:
-        if _runtime.lost:
+        if _runtime.is_lost():
             return self.perform_forked(request)
         steps = self._steps(request)
         try:
@@ -135,7 +135,7 @@ class ObjectStore(PerformingStore):
             return Failed(error)
 
     async def perform_async(self, request: StoreRequest) -> StoreReply:
-        if _runtime.lost:
+        if _runtime.is_lost():
             return await in_either_form(lambda: self.perform_forked(request)).awaiting()  # type: ignore[no-any-return]
         steps = self._steps(request)
         try:
@@ -386,19 +386,19 @@ class ObjectStore(PerformingStore):
 
 
 class _Runtime:
-    """obstore's threads do not survive a fork: in the child its calls would wait for ever."""
+    """obstore's threads. A fork's child has no copy of them, so calls of obstore would wait for ever there."""
 
     def __init__(self) -> None:
-        self.lost = False
-        self._started = False
+        self._process: int | None = None  # in which they run; None: not started
 
     def start(self) -> None:
-        if not self._started:
-            self._started = True
-            os.register_at_fork(after_in_child=self._lose)
+        """Note that a client is about to start them."""
+        if self._process is None:
+            self._process = forks.process()
 
-    def _lose(self) -> None:
-        self.lost = True
+    def is_lost(self) -> bool:
+        """Return whether they were started in a parent of this process."""
+        return self._process is not None and self._process != forks.process()
 
 
 _runtime = _Runtime()

@@ -6,7 +6,6 @@ included: the two may work on one bucket side by side.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -119,7 +118,7 @@ class BotoStore(Store):
         if options.addressing == "virtual" and known is not None:
             host_of(bucket, known)
         self._signer: Any = None  # made when first needed
-        self._pid = os.getpid()
+        self._pid = forks.process()
         self._lock = forks.lock()
         if self._session is None:
             attempts = (session_or_client.meta.config.retries or {}).get("total_max_attempts")
@@ -273,7 +272,7 @@ class BotoStore(Store):
         return _fault(error, self._options.timeouts)
 
     def _client(self) -> Any:
-        pid = os.getpid()
+        pid = forks.process()
         if self._client_now is None or self._pid != pid:
             # Two processes must not talk through one connection: a forked child opens its own.
             with self._lock:

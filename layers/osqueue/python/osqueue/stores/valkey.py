@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from .. import forks
 from ..clock import MACHINE, Machine
 from ..errors import NotInstalled, OsqueueError, Rejected
+from ..threads import DaemonThreads
 from .base import (
     LIST_KEYS_MAX,
     Answered,
@@ -142,7 +143,8 @@ class ValkeyStore(Store):
         self._news: tuple[int, NewsListener] | None = None  # of which process
         self._lock = forks.lock()
         self._turns = ServerTurns(place.prefix, machine, self._script, self._first_of)
-        self._threads: tuple[int, Any] | None = None  # of a process, for coroutines that wait for a turn
+        # For coroutines that wait for a turn. The loop's own threads may be what the holder of the turn waits for.
+        self._threads = DaemonThreads("osqueue-turns", THREADS_MAX, awaited=True)
 
     @property
     def place(self) -> object:
@@ -230,9 +232,7 @@ class ValkeyStore(Store):
             pool.disconnect(inuse_connections=False)  # who waits for a turn is told when it is over
         with self._lock:
             news, self._news = self._news, None
-            threads, self._threads = self._threads, None
-        if threads is not None and threads[0] == self._machine.process():
-            threads[1].shutdown(wait=False)
+        self._threads.close()
         if news is not None and news[0] == self._machine.process():
             news[1].end()
 
@@ -246,14 +246,8 @@ class ValkeyStore(Store):
         if not isinstance(request, TakeTurn):
             return await super().perform_async(request)
         import asyncio  # here, because blocking callers never need it
-        from concurrent.futures import ThreadPoolExecutor
 
-        process = self._machine.process()
-        with self._lock:
-            # Threads of its own: the loop's may be what the holder of the turn waits for.
-            if self._threads is None or self._threads[0] != process:
-                self._threads = (process, ThreadPoolExecutor(THREADS_MAX, "osqueue-turns"))
-            work = self._threads[1].submit(self.perform, request)
+        work = self._threads.submit(self.perform, request)
         try:
             return await asyncio.wrap_future(work)
         except BaseException:  # nobody takes what comes of it

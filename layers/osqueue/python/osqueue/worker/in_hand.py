@@ -15,13 +15,13 @@ from .. import limits
 from ..core.failures import TIMED_OUT, timed_out_error
 from ..model import validation
 from ..operations.claims import GrantedLease
+from ..threads import DaemonThreads
 from .handlers import HandlerRule, Handlers, is_coroutine, perform, perform_async
 from .heartbeats import FlowRunner
 from .job import AsyncWorkerJob, Signal, WorkerJob
 from .opening import open_content
 from .outcomes import RunFailed, RunOutcome, RunReleased, Tally
 from .reporter import Ended, WorkerReporter, count_lost
-from .threads import DaemonThreads
 
 CONCURRENCY_MAX = limits.CLAIM_LIMIT_MAX
 HANG_SECONDS = 5.0  # for which handlers may be past their limits before the worker ends

@@ -26,6 +26,7 @@ from ..commit.retry import TURN
 from ..errors import OsqueueError, Rejected, Timeout
 from ..model import validation
 from ..operations.claims import ClaimResult
+from ..threads import DaemonThreads
 from .handlers import Handlers
 from .heartbeats import keep_leases
 from .in_hand import CONCURRENCY_MAX, HandlerCall, JobsInHand, OnHandled
@@ -35,7 +36,6 @@ from .registration import WorkerRegistration
 from .reporter import Answered, Ended, ShardChoice, WorkerReporter, hear
 from .schedules import add_schedules
 from .signals import listening
-from .threads import DaemonThreads
 
 CONCURRENCY_DEFAULT = 8
 POLL_SECONDS_DEFAULT = 1.0  # so an idle worker sends at most 60 requests a minute, for each shard

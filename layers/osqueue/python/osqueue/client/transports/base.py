@@ -20,10 +20,9 @@ from ... import forks
 from ...clock import MACHINE, Machine
 from ...commit.effects import RemoteRequest
 from ...errors import OsqueueError, Unavailable
+from ...threads import DaemonThreads
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
     from ...contract.route import Route
 
 CALLS_AT_ONCE_MAX = 32  # of the coroutines that share a transport
@@ -89,7 +88,7 @@ class Transport(ABC):
         self._machine = machine
         self._lock = forks.lock()
         self._requests = {"get": 0, "post": 0, "put": 0, "patch": 0, "delete": 0}
-        self._threads: tuple[int, ThreadPoolExecutor] | None = None  # with the process they belong to
+        self._threads = DaemonThreads("osqueue-call", CALLS_AT_ONCE_MAX, awaited=True)
 
     @property
     @abstractmethod
@@ -135,30 +134,16 @@ class Transport(ABC):
     async def _on_thread(self, make: Callable[[C], CallOutcome], call: C) -> CallOutcome:
         import asyncio  # here, because blocking callers never need it
 
-        return await asyncio.get_running_loop().run_in_executor(self._pool(), make, call)
+        return await asyncio.wrap_future(self._threads.submit(make, call))
 
     def close(self) -> None:
         """Release connections and threads. The transport may be used again; it then opens new ones."""
-        with self._lock:
-            threads, self._threads = self._threads, None
-        if threads is not None and threads[0] == self._machine.process():
-            threads[1].shutdown(wait=False)
+        self._threads.close()
 
     def _count(self, call: ApiCall | Transfer) -> None:
         method = (call.method if isinstance(call, Transfer) else call.route.method).lower()
         with self._lock:
             self._requests[method] = self._requests.get(method, 0) + 1
-
-    def _pool(self) -> ThreadPoolExecutor:
-        process = self._machine.process()
-        with self._lock:
-            if self._threads is None or self._threads[0] != process:  # a fork's child has no threads
-                from concurrent.futures import (
-                    ThreadPoolExecutor,
-                )  # here, because blocking callers never need it
-
-                self._threads = (process, ThreadPoolExecutor(CALLS_AT_ONCE_MAX, "osqueue-call"))
-            return self._threads[1]
 
 
 def call(name: str, **more: Any) -> ApiCall:

@@ -1,0 +1,110 @@
+"""Threads that carry calls and keep no process from ending.
+
+They are daemon threads. Python joins all other threads when a process ends, and a child of a fork that ran no hooks
+would wait for ever for those of its parent.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
+
+from . import forks
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    PendingCall = tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]
+
+R = TypeVar("R")
+
+_AWAITED: WeakSet[DaemonThreads] = WeakSet()
+
+
+class _Crew:
+    """The threads of one process, and what they share. None of them keeps the ``DaemonThreads`` alive."""
+
+    def __init__(self) -> None:
+        self.process = forks.process()
+        self.lock = forks.lock()
+        self.calls: SimpleQueue[PendingCall | None] = SimpleQueue()  # None: a thread ends
+        self.threads: list[threading.Thread] = []
+        self.busy = 0  # calls given and not finished
+
+    def done(self) -> None:
+        with self.lock:
+            self.busy -= 1
+
+
+class DaemonThreads:
+    """Up to ``most`` threads, started as they are needed. A fork's child starts its own.
+
+    ``awaited``: a process that ends waits for the calls that run. Without it, a call that never returns does not keep
+    the process from ending.
+    """
+
+    def __init__(self, name: str, most: int, awaited: bool = False) -> None:
+        self.name = name
+        self.most = most
+        self._crew = _Crew()
+        if awaited:
+            _AWAITED.add(self)
+
+    def submit(self, call: Callable[..., R], *arguments: Any) -> Future[R]:
+        """Run a call on one of the threads."""
+        from concurrent.futures import Future  # where it is used: few callers need it
+
+        future: Future[R] = Future()
+        crew = self._crew
+        if crew.process != forks.process():
+            crew = self._crew = _Crew()
+        with crew.lock:
+            crew.busy += 1
+            if len(crew.threads) < min(crew.busy, self.most):
+                name = f"{self.name}-{len(crew.threads) + 1}"
+                thread = threading.Thread(target=_work, args=(crew,), name=name, daemon=True)
+                thread.start()
+                crew.threads.append(thread)
+            crew.calls.put((future, call, arguments))
+        return future
+
+    def close(self) -> list[threading.Thread]:
+        """Let idle threads end, and busy ones after their calls. Return those of this process."""
+        crew, self._crew = self._crew, _Crew()
+        if crew.process != forks.process():
+            return []
+        for _ in crew.threads:
+            crew.calls.put(None)
+        return crew.threads
+
+    def __del__(self) -> None:
+        for _ in self._crew.threads:
+            self._crew.calls.put(None)
+
+
+def _work(crew: _Crew) -> None:
+    while (given := crew.calls.get()) is not None:
+        future, call, arguments = given
+        if not future.set_running_or_notify_cancel():
+            crew.done()
+            continue
+        try:
+            result = call(*arguments)
+        except BaseException as error:  # noqa: BLE001 - it goes to the caller that waits for the future
+            crew.done()
+            future.set_exception(error)
+        else:
+            crew.done()
+            future.set_result(result)
+            del result
+        del given, future, call, arguments  # an idle thread keeps nothing alive
+
+
+@atexit.register
+def _end_in_order() -> None:
+    for each in [thread for threads in list(_AWAITED) for thread in threads.close()]:
+        each.join()
