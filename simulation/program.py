@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 
 from osqueue.commit import protocol
 from osqueue.commit.effects import AwaitNews, Flow, QueueEffect, QueueFlow, RemoteRequest, Sleep, Submit
+from osqueue.commit.writer import Head
 from osqueue.core.consumers import Wake
 from osqueue.core.ops import Op
 from osqueue.core.state import State
@@ -161,7 +162,7 @@ class Program:
             raise Outdated from error
         except Damaged:
             return None
-        return None if head is None or head.version is None else head.state
+        return head.state if isinstance(head, Head) and head.version is not None else None
 
     def run(self, flow: QueueFlow[R], stall_seconds: float = 0.0) -> Flow[R]:
         """Run one of the library's flows, standing still before each commit; raises what it raises."""

@@ -232,7 +232,7 @@ def test_a_store_that_does_not_tell_its_time_is_told_of_and_not_asked_for_ever()
     def fail(request: StoreRequest, perform: Callable[[StoreRequest], StoreReply]) -> StoreReply:
         return LOST if isinstance(request, Get) and request.key.endswith("/clock") else perform(request)
 
-    with pytest.raises(Unavailable, match="did not tell its time"):
+    with pytest.raises(Unavailable, match="did not return its time: the reply was lost"):
         BulkWriter(Meddled(Timeless(), fail), "q", Hasty()).plan()
 
 

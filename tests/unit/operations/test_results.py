@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from osqueue import Queue, limits
+from osqueue import Queue
 from osqueue.errors import Unavailable
+from osqueue.operations.results import CLOCK_REFUSED_SECONDS
 from osqueue.stores.base import Failed, Get, Put, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
@@ -98,7 +99,7 @@ def test_a_refused_clock_is_not_asked_for_at_every_question(
         assert q.result(job) == "r"
         assert q.status(job) is not None
     assert store.refused == 1
-    machine.advance(limits.CLOCK_AGE_MS_MAX / 1000 + 1)
+    machine.advance(CLOCK_REFUSED_SECONDS + 1)
     q.result(job)
     assert store.refused == 2
 

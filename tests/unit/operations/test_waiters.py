@@ -13,7 +13,7 @@ import pytest
 from osqueue import AsyncQueue, JobCancelled, JobFailed, Queue, WaitTimeout
 from osqueue.errors import Unavailable
 from osqueue.objects.layout import read_state
-from osqueue.operations.head_board import ACTIVE_SECONDS
+from osqueue.operations.head_board import ACTIVE_SECONDS, HeadWaiter
 from osqueue.stores.base import Delete, Failed, Put, Store
 from osqueue.stores.memory import MemoryStore
 from simulation.tight import limited
@@ -407,6 +407,24 @@ def test_a_refusal_that_waiting_does_not_mend_is_told_at_once(
     assert isinstance(waiter.answer, Unavailable)
     assert waiter.answer.message == "AccessDenied: s3:GetObject"
     assert waiter.ended - began <= QUICK + TINY
+
+
+def test_a_waiter_raises_no_refusal_of_a_look_before_it_came(
+    q: Queue[Any], elsewhere: Queue[Any], here: Process, machine: Any
+) -> None:
+    job = enqueue(q)
+    with q._board(0).present(HeadWaiter(q._flows.pace()), machine.monotonic()):  # keeps what looks brought
+        here.refusal = Failed(Unavailable("AccessDenied: s3:GetObject", permanent=True))
+        refused = [Waiter(q, job), Waiter(q, job)]
+        let_pass(machine, 2, refused)
+        first, second = (each.answer for each in refused)
+        assert (type(first), type(second)) == (Unavailable, Unavailable)
+        assert first is not second, "two callers raise one exception object"
+        here.refusal = None
+        waiter = Waiter(q, job)
+        elsewhere.claim()[0].complete("r")
+        let_pass(machine, 2, [waiter])
+        assert waiter.answer == "r"
 
 
 def test_a_store_that_was_silent_to_the_end_is_named(q: Queue[Any], here: Process, machine: Any) -> None:

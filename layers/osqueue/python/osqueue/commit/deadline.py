@@ -75,7 +75,7 @@ class Deadline:
     def __init__(self, writer: ShardWriter, deadline: float) -> None:
         self.writer = writer
         self.at = deadline
-        self.failure: OsqueueError | None = None  # the store's last complaint
+        self.failure: OsqueueError | None = None  # of this commit's latest request that failed
         self.troubled = False  # did the store fail a request of this round?
         self.sent = False  # has anything been written that could apply the request?
         self.idle_refusals = 0  # in a row: see ``refused``
@@ -88,7 +88,7 @@ class Deadline:
 
     def in_time(self, seconds: float = 0.0) -> None:
         """Give up when the deadline is less than this away."""
-        failure = self.writer.complaint or self.failure
+        failure = self.failure
         if failure is not None and failure.permanent and not self.sent:
             raise failure  # waiting would not help, and nothing has happened
         if self.now() + seconds >= self.at:
@@ -115,8 +115,10 @@ class Deadline:
             awaited = reply.too_soon and self.writer.swap_gap_s > 0  # what follows waits for the gap
             self.troubled = self.troubled or not awaited
 
-    def back_off(self, tries: int) -> Flow[None]:
-        """Pause after so many tries in a row that failed, for half of what is left at most."""
+    def back_off(self, tries: int, reply: StoreReply | None = None) -> Flow[None]:
+        """Pause after so many tries in a row that failed, for half of what is left at most. ``reply``: the latest."""
+        if reply is not None:
+            self.complain(reply)
         longest = max(self.left() / 2, SLEEP_SECONDS_MIN)
         yield from self.pause(min(backoff(self.writer, tries), longest))
 
@@ -133,7 +135,7 @@ class Deadline:
             if tries:
                 yield from self.back_off(tries)
             tries += 1
-            yield from self.writer.measure_clock()
+            self.complain((yield from self.writer.measure_clock()))
 
     def await_gap(self) -> Flow[bool]:
         """Wait until the store takes another head; answers whether that took any time."""

@@ -511,10 +511,10 @@ class _Commit:
 
     # ── The head ─────────────────────────────────────────────────────────────
     def reread(self) -> Flow[Head]:
-        """GET the head until the store answers or the deadline passes."""
+        """Read the head until the store returns it or the deadline passes."""
         self.deadline.in_time()
         tries = 0
-        while (head := (yield from self.writer.read_head())) is None:
+        while not isinstance(head := (yield from self.writer.read_head()), Head):
             tries += 1
-            yield from self.deadline.back_off(tries)
+            yield from self.deadline.back_off(tries, head)
         return head

@@ -103,6 +103,16 @@ def perhaps_done_before_removal(queue: str) -> Unknown:
     )
 
 
+def _not_returned(reply: StoreReply | None, what: str) -> OsqueueError:
+    """Return the error of a call that needs what the store did not return."""
+    if isinstance(reply, Failed) and reply.error.permanent:
+        return reply.error  # it names what has to be changed
+    why = f": {reply.error.message}" if isinstance(reply, Failed) else "."
+    return Unavailable(
+        f"the store did not return {what}{why} Nothing was enqueued or changed. Repeat the call."
+    )
+
+
 class ShardWriter:
     """The memory of one writer between its commits. Not thread-safe: one batch at a time uses it."""
 
@@ -140,7 +150,6 @@ class ShardWriter:
         self.process = machine.process()
         self.head: Head | None = None
         self.encoder = HeadEncoder()
-        self.complaint: OsqueueError | None = None  # why the last GET of the head brought no answer
         self.shared = True  # others have written since this writer's last commit, as far as it knows
         self.commit_seconds = COMMIT_SECONDS_FIRST  # moving average of a head's PUT
         self.combine_seconds = 2 * COMMIT_SECONDS_FIRST  # and of a combiner's whole round
@@ -199,15 +208,15 @@ class ShardWriter:
             not self.shared and alone_ms > self.alone_after_ms and self.machine.ms_since(head.seen) < alone_ms
         )
 
-    def read_head(self) -> Flow[Head | None]:
-        """GET the head, conditionally; None when the store gave no answer."""
+    def read_head(self) -> Flow[Head | StoreReply]:
+        """Read the head, unless it is still the known one. Return the store's reply if that is not a head."""
         began = self.machine.moment()
         known = self.head.version if self.head else None
         reply = yield Get(self.root + HEAD, unless=known)
-        return self.see(reply, began)
+        return self.see(reply, began) or reply
 
     def see(self, reply: StoreReply, began: Moment) -> Head | None:
-        """Take in the answer to a GET of the head that was sent at ``began``."""
+        """Take in the reply to a GET of the head that was sent at ``began``. Return None if the request failed."""
         if isinstance(reply, Unchanged) and self.head is not None:
             self.head = Head(self.head.state, self.head.version, began)
             self.shared = False
@@ -230,9 +239,7 @@ class ShardWriter:
             if before is not None and known is None:  # whoever goes on has to register the queue first
                 raise self.gone()
         else:
-            self.complaint = reply.error if isinstance(reply, Failed) else None
             return None
-        self.complaint = None
         return self.head
 
     def check_queue(self) -> Flow[None]:
@@ -245,9 +252,10 @@ class ShardWriter:
         if first is None:
             return
         known, began = first.head, self.machine.moment()
-        now = first.see((yield from ask(Get(first.root + HEAD), NEEDED)), began)
+        reply = yield from ask(Get(first.root + HEAD), NEEDED)
+        now = first.see(reply, began)
         if now is None:
-            raise first.complaint or Unavailable("the store did not give the queue's first head. Repeat it.")
+            raise _not_returned(reply, "the queue's first head")
         if known is not None and known.version is not None and known.state.epoch != now.state.epoch:
             raise self.gone()
 
@@ -332,20 +340,19 @@ class ShardWriter:
         return _apart(measured.until, now) or age_ms > limits.CLOCK_AGE_MS_MAX
 
     def tell_time(self) -> Flow[None]:
-        """Measure the store's clock, if it is time for that, and insist on an answer. Raises Unavailable."""
+        """Measure the store's clock if that is due. Raises Unavailable if the store does not give its time."""
+        reply: StoreReply | None = None
         for tried in range(NEEDED.tries):
             if not self.clock_is_due():
                 return
             if tried:
                 yield Sleep(NEEDED.pause_after(tried))
-            yield from self.measure_clock()
+            reply = yield from self.measure_clock()
         if self.clock_is_due():
-            raise self.complaint or Unavailable(
-                "the store did not tell its time. Nothing was staged: repeat it."
-            )
+            raise _not_returned(reply, "its time")
 
-    def measure_clock(self) -> Flow[None]:
-        """Write a small object and ask the store when it was written.
+    def measure_clock(self) -> Flow[StoreReply]:
+        """Write a small object and ask the store when it was written. Return the store's last reply.
 
         That was between the first request and the last answer, however long they took. The answer to the write does
         not end the interval: the object may be written again meanwhile, by another writer, or by this request where it
@@ -353,17 +360,16 @@ class ShardWriter:
         """
         since = self.machine.moment()
         body = self.machine.bits(64).to_bytes(8, "big")  # a version of its own, where a version is a hash
-        written = yield Put(self.root + CLOCK, body)
-        if isinstance(written, Failed) and written.too_soon:
-            yield from self._overhear_clock()
-        elif isinstance(written, Written):
-            found = yield Get(self.root + CLOCK)
-            if isinstance(found, Found):
-                self._set_clock(found.modified_ms, since)
-        else:
-            self.complaint = written.error if isinstance(written, Failed) else None
+        reply = yield Put(self.root + CLOCK, body)
+        if isinstance(reply, Failed) and reply.too_soon:
+            reply = yield from self._overhear_clock()
+        elif isinstance(reply, Written):
+            reply = yield Get(self.root + CLOCK)
+            if isinstance(reply, Found):
+                self._set_clock(reply.modified_ms, since)
+        return reply  # type: ignore[no-any-return]
 
-    def _overhear_clock(self) -> Flow[None]:
+    def _overhear_clock(self) -> Flow[StoreReply]:
         """Learn the time from others, where the store takes no second write of the object so soon.
 
         A version that is not the one of the look before was written between the two. Why the store refuses to write,
@@ -375,6 +381,7 @@ class ShardWriter:
             seen, self.clock_seen = self.clock_seen, (found.version, since)
             if seen is not None and seen[0] != found.version:
                 self._set_clock(found.modified_ms, seen[1])
+        return found  # type: ignore[no-any-return]
 
     def _set_clock(self, store_ms: int, since: Moment) -> None:
         """The store's clock stood there between that moment and this one."""

@@ -329,6 +329,13 @@ class HeadBoard:
         self.looks += 1
         return True
 
+    def refused_since(self, moment: float) -> bool:
+        """Return whether the latest look was refused for good, and was sent after a moment, in monotonic seconds.
+
+        A refusal of an earlier look is no reason to give up: the store may allow looks again.
+        """
+        return self.silence is not None and self.silence.permanent and self.looked >= moment
+
     def confirm(self, version: str | None) -> None:
         """The store says that this version is the newest one."""
         with self._lock:

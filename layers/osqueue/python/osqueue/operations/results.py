@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from copy import copy
 from typing import Any
 
 from msgspec import Struct
@@ -43,6 +44,7 @@ from .waiting import WaitFlows
 
 AMEND_TRIES = 20
 PAGE_BYTES = 64 * 1024 * limits.KB  # what a page of jobs with their contents may take of a caller's memory
+CLOCK_REFUSED_SECONDS = 60.0  # until the store's time is asked again
 OVER = waiters.OVER
 
 
@@ -199,11 +201,9 @@ class ResultFlows(WaitFlows):
         writer = self.writers[shard]
         now = self.machine.monotonic()
         if writer.clock_is_due() and now >= self.clock_again:
-            yield from writer.measure_clock()  # should it not answer, the state's own time has to do
-            complaint = writer.complaint
-            if writer.clock_is_due() and complaint is not None and complaint.permanent:
-                self.clock_again = now + limits.CLOCK_AGE_MS_MAX / 1000
-                writer.complaint = None  # a caller that may only read can go on
+            reply = yield from writer.measure_clock()  # if that fails, the state's own time is used
+            if isinstance(reply, Failed) and reply.error.permanent:  # as for a caller that may only read
+                self.clock_again = now + CLOCK_REFUSED_SECONDS
         return writer.now_ms(state)
 
     # ── Results ──────────────────────────────────────────────────────────────
@@ -297,7 +297,7 @@ class ResultFlows(WaitFlows):
         A commit of this process wakes it. For those of others somebody looks at the head, by a conditional GET, for
         all who wait for this shard here: see ``head_board``.
         """
-        now = self.machine.monotonic()
+        began = now = self.machine.monotonic()
         until = now + timeout
         board = self.hearing_board(shard_of(key))
         with board.joined(key, self.pace(), now, until + SEARCH_SECONDS_MAX) as waiter:
@@ -311,8 +311,8 @@ class ResultFlows(WaitFlows):
                     location = yield from self._news(board, waiter)
                 if location is not None:
                     return (yield from self._told(key, location))
-                if board.silence is not None and board.silence.permanent:
-                    raise board.silence
+                if board.silence is not None and board.refused_since(began):
+                    raise copy(board.silence)  # each waiter raises its own
                 if over:
                     raise _too_late(job_id(key), board)
                 at = board.look_at(waiter, now)

@@ -107,7 +107,8 @@ class WaitFlows(FlowContext):
         refuses looks for good: the claim tells why. So for those who wait for anything else that heads tell.
         ``heads``: those of all shards that the one who waits has seen; else what this process has seen of them.
         """
-        until = self.machine.monotonic() + seconds
+        began = self.machine.monotonic()
+        until = began + seconds
         waiter.ready = False
         with ExitStack() as stack:
             boards: dict[int, CompletionBoard] = {}
@@ -127,7 +128,7 @@ class WaitFlows(FlowContext):
                     now = self.machine.monotonic()
                 at = until
                 for shard, board in boards.items():
-                    if board.silence is not None and board.silence.permanent:
+                    if board.refused_since(began):
                         return
                     look_at = max(closed, board.look_at(waiter, now))
                     at = min(at, self._due_at(waiter, shard, board, now), look_at)
