@@ -281,10 +281,53 @@ class Lock:
         return lock
 
 
+class RLock(Lock):
+    """``threading.RLock`` in virtual time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._owner: Fiber | None = None
+        self._depth = 0
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        if not self._is_owned():
+            if not super().acquire(blocking, timeout):
+                return False
+            self._owner = running()
+        self._depth += 1
+        return True
+
+    def release(self) -> None:
+        fiber = running()
+        if fiber is not None and fiber.dead:
+            return
+        if not self._is_owned():
+            raise RuntimeError("cannot release un-acquired lock")
+        self._depth -= 1
+        if not self._depth:
+            self._owner = None
+            super().release()
+
+    def __enter__(self) -> bool:
+        acquired = super().__enter__()
+        weak_point()  # Python 3.14 handles signals here, and the lock stays held
+        return acquired
+
+    def _is_owned(self) -> bool:
+        return self._held and self._owner is running()
+
+    def forked(self) -> RLock:
+        """Return the lock of a fork's child, where no thread that holds it exists."""
+        lock = RLock()
+        lock._held = self._held
+        return lock
+
+
 class _Threading:
     """What group commit takes of the module."""
 
     Lock = Lock
+    RLock = RLock
 
 
 @contextmanager

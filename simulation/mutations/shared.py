@@ -69,12 +69,12 @@ def shares_mixed_up() -> AbstractContextManager[None]:
 
 
 def everybody_flies() -> AbstractContextManager[None]:
-    """Whoever comes flies at once, whether or not somebody does already."""
+    """Each caller leads at once, although another one leads."""
     real = BlockingGroup._board
 
     def board(self: Any, waiter: CommitWaiter) -> None:
         real(self, waiter)
-        waiter.lead = True
+        self._leader = waiter
 
     return patched((BlockingGroup, "_board", board))
 

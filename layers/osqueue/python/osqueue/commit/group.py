@@ -9,10 +9,14 @@ A shard has at most one running batch of a Queue object, so its writer has at mo
 A caller that leaves (its deadline passed, its thread was interrupted, its coroutine was cancelled) detaches only
 itself. The batch goes on: a waiter takes it over from an interrupted thread, and the next batch gives back leases
 that were granted to nobody.
+
+An interruption is every exception that the commit protocol did not raise itself: a Ctrl-C, a time limit that a signal
+handler raises, an error of a store's own code. It belongs to the thread where it was raised, and is raised there alone.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from itertools import accumulate, chain
@@ -23,7 +27,7 @@ from msgspec import Struct
 from ..clock import Machine
 from ..core.job_ops import ClaimJobs, EnqueueJobs, LeaseRef, ReleaseJobs
 from ..core.ops import Op
-from ..errors import Timeout, Unavailable
+from ..errors import OsqueueError, Rejected, Timeout, Unavailable
 from ..stores.base import Failed
 from .coalesce import coalesced, runs_of, split_outcomes
 from .driver import BlockingDriver
@@ -41,7 +45,15 @@ WINDOW_ITEMS_MAX = 1_000  # jobs that wait: then a window ends before its time
 LINGER_SHARE = 0.5  # of the last batch's time that the next leader waits for the callers of the last batch
 LINGER_SECONDS_MAX = 0.005
 
+LEAVE_TRIES_MAX = 100  # of one caller, each ended by an interruption
+
 LEADER_INTERRUPTED = "the thread that committed this operation was interrupted. It may still be applied."
+NESTED_CALL = (
+    "this call interrupts another call of the queue in the same thread, for whose end it would have to wait: a signal"
+    " handler or a finaliser (__del__) made it. Nothing was sent, so nothing was enqueued or changed. Set a flag there"
+    " and call the queue when the other call has returned, or call it from another thread."
+)
+LIBRARY = __name__.partition(".")[0]
 
 
 class CommitWaiter(Struct, eq=False):
@@ -54,7 +66,6 @@ class CommitWaiter(Struct, eq=False):
     answer: CommitResult | None = None
     error: BaseException | None = None
     gone: bool = False
-    lead: bool = False  # woken to lead the next batch, not because it has an answer
 
     def waits(self) -> bool:
         """Whether a caller still waits for it. Nobody waits for what is done after a caller that left."""
@@ -115,6 +126,22 @@ class CommitBatch:
                 waiter.error = error
 
 
+def belongs_to_batch(error: Exception) -> bool:
+    """Return whether the library raised this error of a commit, so that each waiter of the batch may receive it.
+
+    False for the errors of other code, and for errors of this library that passed through other code: a signal handler,
+    a finaliser or a store may call a queue, too.
+    """
+    if not isinstance(error, OsqueueError):
+        return False
+    trace = error.__traceback__
+    while trace is not None:
+        if str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] != LIBRARY:
+            return False
+        trace = trace.tb_next
+    return True
+
+
 def give_back(answer: CommitResult) -> list[Op]:
     """What undoes an answer that nobody received: its leases are released."""
     leases = [lease for outcome in answer.outcomes for lease in outcome.leases]
@@ -163,6 +190,12 @@ def _items(waiters: Sequence[CommitWaiter]) -> int:
     )
 
 
+class _Call(threading.local):
+    """The call that the current thread has under way."""
+
+    waiter: CommitWaiter | None = None
+
+
 class BlockingGroup:
     """Group commit for threads."""
 
@@ -181,38 +214,62 @@ class BlockingGroup:
         self._start_afresh(driver.machine)
 
     def submit(self, ops: tuple[Op, ...], deadline: float, look: bool = False) -> CommitResult:
-        """Commit operations together with those of other callers; answers this caller's part.
+        """Commit operations together with those of other callers; return this caller's part.
 
-        ``look`` takes announced requests along even when nobody seems to collide.
+        ``look`` takes announced requests along even when nobody seems to collide. Raises Rejected at once where the
+        call interrupts another one of the same thread, and what ``commit`` raises.
         """
         machine = self.driver.machine
         if machine.process() != self._process:
             self._start_afresh(machine)
+        self._end_last_call()
         waiter = CommitWaiter(ops, deadline, threading.Lock(), look)
         waiter.wake.acquire()
         try:
+            self._call.waiter = waiter
             self._board(waiter)
             while waiter.answer is None and waiter.error is None:
-                if waiter.lead:
-                    waiter.lead = False
+                if self._leader is waiter:
                     self._lead(waiter)
                 else:
                     self._wait(waiter, machine)
             if waiter.error is not None:
                 raise waiter.error
             assert waiter.answer is not None
+            self._call.waiter = None
             return waiter.answer
         except BaseException:
-            while not self._left(waiter):
-                pass  # interrupted again, as by an impatient Ctrl-C
+            waiter.gone = True
+            self._leave_despite_interruptions(waiter)
             raise
+
+    def _is_locked_here(self) -> bool:
+        """Return whether this thread holds the lock."""
+        return self._lock._is_owned()  # type: ignore[attr-defined,no-any-return]
+
+    def _end_last_call(self) -> None:
+        """Raise Rejected if this thread is inside a call already: only its own end could let this call go on.
+
+        A call that was interrupted too often to leave ends here.
+        """
+        last = self._call.waiter
+        if not self._is_locked_here() and (last is None or not (last.waits() or self._leader is last)):
+            return
+        frame = sys._getframe(2)
+        while frame.f_back is not None:
+            frame = frame.f_back
+            if frame.f_code is BlockingGroup.submit.__code__:
+                raise Rejected(NESTED_CALL)
+        if last is not None:
+            self._leave_despite_interruptions(last)
 
     def _board(self, waiter: CommitWaiter) -> None:
         with self._lock:
             self._waiting.append(waiter)
+            if self._leader is not None and self._leader.gone:
+                self._leave(self._leader)  # its thread was interrupted too often
             if self._leader is None:
                 self._leader = waiter
-                waiter.lead = True
             if self._lingering is not None and self._is_enough():
                 _signal((self._lingering,))
                 self._lingering = None
@@ -226,7 +283,8 @@ class BlockingGroup:
     def _start_afresh(self, machine: Machine) -> None:
         """At first, and in a fork's child, where running batches belong to the parent."""
         self._process = machine.process()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._call = _Call()
         self._lingering = None  # the leader, while it waits for others to come along
         self._waiting: list[CommitWaiter] = []
         self._leader = None  # the waiter that leads; None: nobody does
@@ -238,18 +296,24 @@ class BlockingGroup:
     def _wait(self, waiter: CommitWaiter, machine: Machine) -> None:
         patience = max(0.0, waiter.deadline - machine.monotonic()) + LEAVE_GRACE_SECONDS
         woken = waiter.wake.acquire(timeout=patience)
-        if not woken and waiter.answer is None and not waiter.lead:
+        if not woken and waiter.waits() and self._leader is not waiter:
             raise Timeout("the queue was too busy to answer this operation in time. It may still be applied.")
 
-    def _left(self, waiter: CommitWaiter) -> bool:
-        """Leave; False when an interruption came between. What was done before it does no harm when done again."""
-        try:
-            self._leave(waiter)
-        except Exception:
-            raise
-        except BaseException:  # noqa: BLE001 - whatever interrupts
-            return False
-        return True
+    def _leave_despite_interruptions(self, waiter: CommitWaiter) -> None:
+        """Leave; try again after an interruption, as by an impatient Ctrl-C. Each step of it may be repeated.
+
+        An interruption right before the end of a ``with`` leaves the lock held, in Python 3.14 also one right after
+        its beginning. This thread alone can release it then.
+        """
+        for _ in range(LEAVE_TRIES_MAX):
+            try:
+                self._leave(waiter)
+                while self._is_locked_here():
+                    self._lock.release()
+                self._call.waiter = None
+                return
+            except BaseException:  # noqa: BLE001, S112 - the caller raises the first interruption
+                continue
 
     def _leave(self, waiter: CommitWaiter) -> None:
         """This caller gives up, or its thread was interrupted, wherever: the others go on.
@@ -276,6 +340,8 @@ class BlockingGroup:
                 self._running_batch = self._lingering = None
                 heirs = batch or self._interrupted  # the latter when this one was to resume it
                 self._pass_on(heirs.waiters if heirs is not None else ())
+            elif self._leader is not None and self._running_batch is None:
+                _signal((self._leader,))  # an interruption may have come before the signal
 
     def _lead(self, leader: CommitWaiter) -> None:
         """Run one batch on this thread. After an interruption ``_leave`` names the next leader."""
@@ -295,7 +361,9 @@ class BlockingGroup:
             self._interrupted, self._running_batch, self._waiting[:] = None, batch, left
         try:
             answer = batch.run(self.driver.perform)
-        except Exception as error:  # noqa: BLE001 - whatever it is, every waiter gets it
+        except OsqueueError as error:
+            if not belongs_to_batch(error):
+                raise
             batch.crash(error)
             if isinstance(error, RequestRefused) and error.events:  # of a commit that was made all the same
                 self.event_queue.put(error.events)
@@ -334,7 +402,6 @@ class BlockingGroup:
         for waiter in (*waiters, *self._waiting):
             if waiter.waits():
                 self._leader = waiter
-                waiter.lead = True
                 _signal((waiter,))
                 return
         self._leader = None
