@@ -131,8 +131,9 @@ def test_a_chain_of_two_homes_is_refused_and_one_of_one_is_taken_home(q: Any) ->
         ([Next("a"), Next("b", then=[Next("c", delay=-1)])], "then[1].then[0].delay"),
         ([Next("a", object())], "then[0].payload"),
         ([Next("a", "x" * 5_000)], "then"),
+        ({}, "then"),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_a_bad_one_is_refused_by_its_place(q: Any, then: Any, field: str) -> None:
     with pytest.raises(Rejected) as refused:

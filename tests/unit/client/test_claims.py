@@ -389,11 +389,13 @@ def test_a_worker_keeps_what_its_gateway_refuses_until_the_credentials_are_renew
 def test_whether_to_retry_travels_as_true_or_false(opened: Any) -> None:
     q = opened(leased(), told(code="failing"), told(code="failed"))
     (lease,) = q.claim()
-    lease.fail("boom", retry="yes")
-    lease.fail("boom", retry=None)
+    lease.fail("boom", retry=True)
+    lease.fail("boom", retry=False)
     first, second = (body["completions"][0] for body in q.transport.bodies[1:])
     assert "retry" not in first
     assert second["retry"] is False
+    with pytest.raises(Rejected, match="retry: it is True or False, not 'no'"):
+        lease.fail("boom", retry="no")
 
 
 @pytest.mark.parametrize("say", [lambda lease: lease.fail("x"), lambda lease: lease.release()])

@@ -6,11 +6,12 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from osqueue import Queue, Unavailable
 from osqueue.commit.deadline import IDLE_REFUSALS_MAX
 from osqueue.objects import id_index
-from osqueue.stores.base import PutIfAbsent, PutIfMatch, Refused, StoreReply, StoreRequest
+from osqueue.stores.base import Found, PutIfAbsent, PutIfMatch, Refused, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.wrapped import WrappedStore
 
@@ -57,6 +58,19 @@ def test_an_enqueue_ends_early_and_names_the_cause(machine: Any, kind: type, use
     assert gateway.asked.total() < REQUESTS_MAX
     assert 0 < machine.monotonic() - began < 15
     assert len(machine.slept) >= IDLE_REFUSALS_MAX - 2
+
+
+def test_weak_etags_are_named_as_the_cause(machine: Any) -> None:
+    q, gateway = queue(machine, PutIfMatch)
+    perform = gateway.inner.perform
+
+    def weakened(request: StoreRequest) -> StoreReply:
+        reply = perform(request)
+        return replace(reply, version=f'W/"{reply.version}"') if isinstance(reply, Found) else reply
+
+    gateway.inner.perform = weakened  # type: ignore[method-assign]
+    with pytest.raises(Unavailable, match=r"weak \(W/\): a proxy.*compression.*etag=bare does not help"):
+        q.enqueue("after")
 
 
 @pytest.mark.parametrize(("kind", "used"), [(PutIfMatch, True), (PutIfAbsent, False)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -118,6 +119,50 @@ def test_what_cannot_be_serialised_is_refused_and_nothing_is_written(
         q.enqueue(value)
     assert caught.value.field == "payload"
     assert q.requests["put"] == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (float("nan"), "null"),
+        ({"a": [1, None, float("-inf")]}, "null"),
+        (Mail("a", float("nan")), "null"),
+        ({1: "a", "1": "b"}, "'1'"),
+        ({"a": [{1.5: 1, "1.5": 2}]}, "'1.5'"),
+        ({"-7": 1, -7: 2, "x": None}, "'-7'"),
+    ],
+    ids=describe,
+)
+def test_a_value_that_json_would_change_in_silence_is_refused(machine: Any, value: Any, why: str) -> None:
+    q = queue(machine)
+    with pytest.raises(Rejected, match=rf"payload: .*{why}") as caught:
+        q.enqueue(value)
+    assert caught.value.field == "payload"
+    (done,) = q.enqueue_many([{"payload": value}])
+    assert done.status == "rejected"
+    q.enqueue("before")
+    (lease,) = q.claim()
+    with pytest.raises(Rejected, match=rf"result: .*{why}"):
+        lease.complete(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        {"a": None, "b": [1.5, "null"], 1: {"1": 2}},
+        [{1: None}, {"1": None}],
+        {
+            datetime(2026, 1, 1, tzinfo=UTC): None,
+            UUID(int=1): {1.5, None},
+            b"x".hex(): (b"1", Decimal("1.5")),
+        },
+        Mail("null", 1 << 63),
+    ],
+    ids=describe,
+)
+def test_a_value_that_json_keeps_is_accepted(machine: Any, value: Any) -> None:
+    assert queue(machine).enqueue(value).status == "queued"
 
 
 def test_a_serialiser_that_answers_no_bytes_is_refused(machine: Any) -> None:

@@ -24,7 +24,7 @@ from ..contract.admin_schemas import (
 from ..contract.functions import BY_NAME, GATEWAY_TIMEOUT_S
 from ..contract.schemas import Cancelled, Jobs, JobState
 from ..core.state import STATES
-from ..errors import NotFound, OsqueueError, Rejected, shown
+from ..errors import NotFound, OsqueueError
 from ..model import validation
 from ..model.codecs import JSON, Codec
 from ..model.dead_letters import DeadGroup, DeadLetterDetails, filter_of
@@ -46,6 +46,7 @@ from .call import ApiClient, RemoteFlow
 from .content import details
 from .schedules import RemoteSchedules
 
+CURSOR_CHARS_MAX = 1_000  # more than any page returns
 PURGED_AT_ONCE = 50  # jobs in one call: each takes a dozen requests to the store
 REDRIVEN_AT_ONCE = 10_000  # dead letters in one call
 
@@ -93,14 +94,14 @@ class RemoteAdmin(RemoteSchedules, RemoteBatches):
         self, state: str | None = None, limit: int = 100, cursor: str | None = None, **wished: Any
     ) -> RemoteFlow[tuple[list[Job], str | None]]:
         """One page of live jobs and the cursor of the next."""
-        if state is not None and state not in STATES:
-            raise Rejected(f"state: {shown(state)} is none of {', '.join(STATES)}.", field="state")
+        if state is not None:
+            validation.word(state, "state", STATES)
         most = validation.whole_number(limit, "limit", 1, PAGE_MAX)
         which = job_filter_of(self.machine.now_ms(), **wished)
         query = [
             ("state", state),
             ("limit", most),
-            ("cursor", cursor),
+            ("cursor", None if cursor is None else validation.text(cursor, "cursor", CURSOR_CHARS_MAX)),
             ("id", which.id),
             ("group", which.group),
             ("batch", which.batch),
@@ -181,7 +182,7 @@ class RemoteAdmin(RemoteSchedules, RemoteBatches):
         which = filter_of(kinds, error, fingerprint)
         query: list[tuple[str, object]] = [
             ("limit", validation.whole_number(limit, "limit", 1, PAGE_MAX)),
-            ("cursor", cursor),
+            ("cursor", None if cursor is None else validation.text(cursor, "cursor", CURSOR_CHARS_MAX)),
             ("fingerprint", which.fingerprint or None),
             ("include", ",".join(include_of(include, INCLUDES_DEAD)) or None),
             *_matching(which.kinds, which.error),

@@ -59,12 +59,25 @@ def backoff(writer: ShardWriter, tries: int) -> float:
     return seconds * (0.5 + writer.machine.uniform() / 2)
 
 
-def refuses_everything(times: int, after: str) -> Unavailable:
-    """The error where a server refuses conditional writes whose condition holds. ``after``: what that left."""
+UNQUOTED = (
+    "A gateway that compares unquoted ETags needs etag=bare in the address; one that knows no conditional writes cannot"
+    " hold a queue."
+)
+WEAKENED = (
+    "Its ETags are weak (W/): a proxy in between changes the objects, such as by compression. Switch that off for this"
+    " path, or give the address of the server itself; etag=bare does not help."
+)
+
+
+def refuses_everything(times: int, after: str, version: str | None = None) -> Unavailable:
+    """Return the error where a server refuses conditional writes whose condition holds.
+
+    ``after`` states what the refusals left behind; ``version`` is that of the object.
+    """
+    remedy = WEAKENED if (version or "").startswith("W/") else UNQUOTED
     return Unavailable(
-        f"the server refuses If-Match or If-None-Match although nothing changed, {times} times in a row. {after} A"
-        " gateway that compares unquoted ETags needs etag=bare in the address; one that knows no conditional writes"
-        " cannot hold a queue. See docs/stores.md.",
+        f"the server refuses If-Match or If-None-Match although nothing changed, {times} times in a row. {after}"
+        f" {remedy} See docs/stores.md.",
         permanent=True,
     )
 
@@ -99,14 +112,14 @@ class Deadline:
                 )
             raise Timeout(f"the queue was too busy to answer this operation in time. {self._after()}")
 
-    def refused(self, idle: bool) -> None:
+    def refused(self, idle: bool, version: str | None = None) -> None:
         """A swap was refused. ``idle``: nothing has changed. Gives up when that happens again and again.
 
         It may happen: two writes at once may both be refused. A server that does it every time will not do otherwise.
         """
         self.idle_refusals = self.idle_refusals + 1 if idle else 0
         if self.idle_refusals >= IDLE_REFUSALS_MAX:
-            raise refuses_everything(self.idle_refusals, self._after())
+            raise refuses_everything(self.idle_refusals, self._after(), version)
 
     def complain(self, reply: StoreReply) -> None:
         """Remember why a request brought no definite success."""

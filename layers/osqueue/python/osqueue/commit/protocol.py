@@ -308,7 +308,7 @@ class _Commit:
             if head is None:
                 continue
             if self.refused is not None:
-                self.deadline.refused(idle=head.version == self.refused.version)
+                self.deadline.refused(head.version == self.refused.version, head.version)
                 self.refused = None
             writer.survey_seconds += 0.2 * (self.deadline.now() - began - writer.survey_seconds)
             writer.ahead = False

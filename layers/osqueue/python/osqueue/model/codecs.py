@@ -5,12 +5,16 @@ The name of the serialiser is stored with every job, so a reader knows what it h
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any, Protocol
 
 import msgspec
 
 from ..errors import OsqueueError, Rejected, shown
 from .validation import message_of, plain_text
+
+_NUMBER_AS_KEY = re.compile(rb'"-?[0-9][^"\\]*":')
 
 
 class Serializer(Protocol):
@@ -34,12 +38,45 @@ class Json:
     _encode = msgspec.json.Encoder().encode
 
     def dumps(self, value: Any) -> bytes:
-        """UTF-8 JSON, without spaces."""
-        return self._encode(value)
+        """Return UTF-8 JSON, without spaces. Raises ValueError for a value that JSON would change in silence."""
+        data = self._encode(value)
+        # What may be lost leaves a trace in the text. Only a text with one pays for a close look.
+        if b"null" in data:
+            _refuse_non_finite(value)
+        if _NUMBER_AS_KEY.search(data) is not None:
+            _refuse_repeated_keys(data)
+        return data
 
     def loads(self, data: bytes, type: Any) -> Any:
         """Decode, and convert where a type is given."""
         return msgspec.json.decode(data, type=type)
+
+
+def _refuse_non_finite(value: Any) -> None:
+    """Raise ValueError if a value holds NaN or infinity: msgspec writes null instead."""
+    try:
+        json.dumps(msgspec.to_builtins(value, str_keys=True), allow_nan=False)
+    except RecursionError:  # deeper than Python looks
+        return
+    except ValueError as error:
+        raise ValueError(
+            f"{error}: JSON would make null of it; use None where you mean that, or the serializer 'msgpack'"
+        ) from None
+
+
+def _refuse_repeated_keys(data: bytes) -> None:
+    """Raise ValueError if an object has a key twice, as that of ``{1: "a", "1": "b"}``: readers keep one value."""
+
+    def check(pairs: list[tuple[str, Any]]) -> None:
+        keys: set[str] = set()
+        for key, _ in pairs:
+            if key in keys:
+                raise ValueError(
+                    f"two keys of a dict are {key!r} in JSON, and one value would be lost; rename one"
+                )
+            keys.add(key)
+
+    json.loads(data, object_pairs_hook=check)
 
 
 class MessagePack:

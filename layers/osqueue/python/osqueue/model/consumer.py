@@ -96,7 +96,7 @@ def read_consumers(
             continue
         if isinstance(wished, Consumer):
             wished = asdict(wished)
-        if not isinstance(wished, Mapping) or not wished.get("target"):
+        if not isinstance(wished, Mapping) or not isinstance(wished.get("target"), str):
             raise Rejected(
                 f"consumers: {name!r}: target: what is to be invoked? Use Consumer(target=…), or None to detach it.",
                 field="consumers",

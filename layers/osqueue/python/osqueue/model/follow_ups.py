@@ -88,6 +88,12 @@ class Next(_What, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
 def read_then(option: DescribedField, value: Any) -> bytes:
     """A caller's follow-ups, each a ``Next`` or a mapping of its fields, as a job keeps them. Raises Rejected."""
     name = option.name
+    if isinstance(value, Mapping) and not value:
+        raise Rejected(
+            f"{name}: an empty mapping is not a follow-up. Write {{'kind': 'report'}} or Next('report'), or leave it"
+            " out.",
+            field=name,
+        )
     if isinstance(value, Next | Mapping):
         value = [value]
     if (

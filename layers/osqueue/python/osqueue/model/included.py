@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 from ..errors import Rejected, shown
 from .fields import meaning
 from .job import Job
+from .validation import word
 
 PAYLOAD = "payload"
 TRACEBACK = "traceback"
@@ -39,8 +40,13 @@ class JobDetails(Job, frozen=True, repr_omit_defaults=True):
 
 def include_of(value: str | Iterable[str] | None, known: tuple[str, ...] = INCLUDES) -> tuple[str, ...]:
     """What a caller asks for: names, or a text of names with commas. Raises Rejected."""
-    names = value.split(",") if isinstance(value, str) and value else list(value or ())
-    for name in names:
-        if name not in known:
-            raise Rejected(f"include: {shown(name)} is none of {', '.join(known)}.", field="include")
-    return tuple(name for name in known if name in names)
+    if value is None or isinstance(value, str):
+        names = value.split(",") if value else []
+    elif isinstance(value, Iterable):
+        names = list(value)
+    else:
+        raise Rejected(
+            f"include: {shown(value)} is not a list of names. Known: {', '.join(known)}.", field="include"
+        )
+    wanted = {word(name, "include", known) for name in names}
+    return tuple(name for name in known if name in wanted)

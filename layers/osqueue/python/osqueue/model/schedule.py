@@ -20,7 +20,7 @@ from ..errors import Rejected, shown
 from .explain import duration_text
 from .fields import moment
 from .job_options import OPTIONS, columns_of, options_of
-from .validation import plain_text, seconds, text
+from .validation import plain_text, seconds, text, word
 
 MISSED = (scheduling.ONCE, scheduling.ALL, scheduling.SKIP)
 OVERLAP = (scheduling.ALLOW, scheduling.SKIP, scheduling.QUEUE)
@@ -109,8 +109,7 @@ def schedule_row(
     every_ms = 0 if every is None else _every_of(every)
     zone = _zone_of(tz)
     for field, value, known in (("missed", missed, MISSED), ("overlap", overlap, OVERLAP)):
-        if value not in known:
-            raise Rejected(f"{field}: {shown(value)} is none of {', '.join(known)}.", field=field)
+        word(value, field, known)
     for option in options:
         if option not in JOB_OPTIONS:
             told = option if option.isprintable() else shown(option)

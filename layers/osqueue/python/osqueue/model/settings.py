@@ -21,7 +21,7 @@ from ..errors import Rejected, shown
 from .consumer import Consumer, read_consumers, told_consumers
 from .fields import DescribedField, described_fields, moment
 from .option_types import MaxAttempts, Priority, ResultTtl, RunWithin, StartWithin
-from .validation import is_queue_name, milliseconds, moment_ms, plain_text, seconds, text, whole_number
+from .validation import is_queue_name, milliseconds, moment_ms, plain_text, seconds, text, whole_number, word
 
 BackoffBase = Annotated[
     float,
@@ -262,12 +262,7 @@ def _read_word(*words: str) -> Callable[[DescribedField, Any], str]:
     """One of these words."""
 
     def read(setting: DescribedField, value: Any) -> str:
-        if value not in words:
-            raise Rejected(
-                f"{setting.name}: {shown(value)} is none of {', '.join(map(repr, words))}.",
-                field=setting.name,
-            )
-        return str(value)
+        return word(value, setting.name, words)
 
     return read
 

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from .. import limits
 from ..core.job_ops import UniqueRule
 from ..errors import Rejected, shown
-from .validation import milliseconds, seconds
+from .validation import milliseconds, seconds, word
 
 While = Literal["kept", "live", "waiting"]
 OnDuplicate = Literal["keep", "replace", "debounce", "restart"]
@@ -155,11 +155,7 @@ def _asked(value: Any) -> dict[str, Any]:
 
 
 def _one_of(value: Any, name: str, words: Any) -> str:
-    if value is not None and value not in get_args(words):
-        raise Rejected(
-            f"unique.{name}: {shown(value)} is none of {', '.join(get_args(words))}.", field=f"unique.{name}"
-        )
-    return value or ""
+    return "" if value is None else word(value, f"unique.{name}", get_args(words))
 
 
 def _ms(value: Any, name: str, most: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any
@@ -111,6 +111,20 @@ def plain_text(value: str) -> str:
     return value if type(value) is str else str.__str__(value)
 
 
+def flag(value: Any, field: str) -> bool:
+    """Return True or False. Raises Rejected for any other value."""
+    if not isinstance(value, bool):
+        raise Rejected(f"{field}: it is True or False, not {shown(value)}.", field=field)
+    return value
+
+
+def word(value: Any, field: str, words: Collection[str]) -> str:
+    """Return a value that is one of the words. Raises Rejected."""
+    if not isinstance(value, str) or value not in words:
+        raise Rejected(f"{field}: {shown(value)} is none of {', '.join(words)}.", field=field)
+    return plain_text(value)
+
+
 def kind(value: Any) -> str:
     """A job's kind; None is the nameless one."""
     return "" if value is None else text(value, "kind", limits.KIND_CHARS_MAX)
@@ -135,12 +149,20 @@ def kinds(value: Any) -> tuple[str, ...] | None:
 def moment_ms(value: Any, field: str, most_ms: int) -> int:
     """A time, an aware datetime or Unix seconds, as milliseconds since 1970."""
     if isinstance(value, datetime):
-        if value.utcoffset() is None:
+        try:
+            naive = value.utcoffset() is None
+            seconds_since = value.timestamp()
+        except Exception:  # noqa: BLE001 - NaT of pandas is a datetime, and so may be a class of the caller's own
+            raise Rejected(
+                f"{field}: {shown(value)} is not a moment. Pass an aware datetime or Unix seconds, or leave it out.",
+                field=field,
+            ) from None
+        if naive:
             raise Rejected(
                 f"{field}: the datetime has no time zone. Pass an aware one: datetime.now(UTC) + timedelta(…).",
                 field=field,
             )
-        value = value.timestamp()
+        value = seconds_since
     return milliseconds(value, field, 0, most_ms)
 
 
@@ -157,7 +179,7 @@ class StoredError(Struct, frozen=True):
     trace: str = ""  # the end of its traceback
 
 
-def error_details(value: Any) -> StoredError:
+def error_details(value: Any, field: str = "error") -> StoredError:
     """An exception, text, or a mapping of ``type``, ``message`` and ``traceback``; long ones are cut."""
     if isinstance(value, StoredError):
         return value
@@ -169,14 +191,14 @@ def error_details(value: Any) -> StoredError:
         for name, each in value.items():
             if name not in ("type", "message", "traceback") or not isinstance(each, str):
                 raise Rejected(
-                    f"error: {shown(name)} does not belong there. It is text, or a mapping of the texts type, message"
+                    f"{field}: {shown(name)} does not belong there. It is text, or a mapping of the texts type, message"
                     " and traceback.",
-                    field="error",
+                    field=field,
                 )
         kind, message = value.get("type", ""), value.get("message", "")
         return _details(f"{kind}: {message}" if kind else message, kind, value.get("traceback", ""))
     if not isinstance(value, str):
-        raise Rejected(f"error: {type(value).__name__} is neither text nor an exception.", field="error")
+        raise Rejected(f"{field}: {type(value).__name__} is neither text nor an exception.", field=field)
     return _details(value, "", "")
 
 
@@ -187,8 +209,8 @@ def raised_below(error: BaseException) -> StoredError:
     return _details(f"{kind}: {message_of(error)}", kind, trace)
 
 
-def message_of(error: BaseException) -> str:
-    """An exception's message, whatever that does."""
+def message_of(error: object) -> str:
+    """Return the text of an exception, or of another object, even if its own method raises."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - an exception of the user's own may fail at anything
@@ -217,6 +239,6 @@ def _storable(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def error_text(value: Any) -> str:
-    """The text alone of an error."""
-    return error_details(value).text
+def error_text(value: Any, field: str = "error") -> str:
+    """Return the text alone of an error."""
+    return error_details(value, field).text

@@ -17,13 +17,13 @@ from ..core.encoding import encode_head
 from ..core.pauses import without_ended
 from ..core.settings import QueueSettings
 from ..core.state import FAILED, PROCESSING, QUEUED, SCHEDULED, STATES, Span, State
-from ..errors import Rejected, shown
+from ..errors import Rejected
 from ..model.dead_letters import DeadLetterFilter
 from ..model.job import Job, finished_view, job_view, lease_view
 from ..model.job_filter import JobFilter, JobPage
 from ..model.keys import drawn_ms
 from ..model.settings import NESTED, settings_view, told_groups
-from ..model.validation import whole_number
+from ..model.validation import whole_number, word
 from .layout import read_state, root_of
 from .segments import by_bytes, children, segment_jobs, segments_of
 from .segments import page as segment_page
@@ -55,8 +55,8 @@ def page(
     cursor counts positions. A queue that moves between two pages may show a job twice or not at all; a page itself is
     one committed state.
     """
-    if wanted is not None and wanted not in STATES:
-        raise Rejected(f"state: {shown(wanted)} is none of {', '.join(STATES)}.", field="state")
+    if wanted is not None:
+        word(wanted, "state", STATES)
     whole_number(limit, "limit", 1, PAGE_MAX)
     begin, skip = read_cursor(cursor)
     here = _Page(wanted, which, limit)

@@ -28,7 +28,7 @@ from ..core.ops import Code, Op
 from ..core.pauses import lengthened, timed
 from ..core.queue_ops import LengthenPauses
 from ..core.state import COMPLETED
-from ..errors import LeaseLost, OsqueueError, Rejected, shown
+from ..errors import LeaseLost, OsqueueError, Rejected
 from ..model import validation
 from ..model.codecs import Codec
 from ..model.job import Done
@@ -91,14 +91,13 @@ def released(key: bytes, token: str, delay: Any = 0, until: Any = None) -> Relea
 def throttled(key: bytes, token: str, seconds: Any, scope: Any = "kind", why: Any = "") -> ReleasedJob:
     """A job that goes back, and for so many seconds nothing of its kind starts, or of the queue."""
     pause = validation.milliseconds(validation.seconds(seconds), "seconds", 1, limits.DELAY_MS_MAX)
-    if scope not in SCOPES:
-        raise Rejected(f"scope: {shown(scope)} is neither 'kind' nor 'queue'.", field="scope")
-    return ReleasedJob(key, token, 0, 0, pause, scope == "queue", validation.error_text(why))
+    validation.word(scope, "scope", SCOPES)
+    return ReleasedJob(key, token, 0, 0, pause, scope == "queue", validation.error_text(why, "why"))
 
 
 def aborted(key: bytes, token: str, why: Any = "") -> AbortedJob:
     """A job that its worker cancels."""
-    return AbortedJob(key, token, validation.error_text(why))
+    return AbortedJob(key, token, validation.error_text(why, "why"))
 
 
 class EndingCalls(ABC):

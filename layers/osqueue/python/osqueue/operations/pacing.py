@@ -80,7 +80,7 @@ class PacerFlows:
             whole_number(burst, "burst", 1, limits.PACER_BURST_MAX),
             epoch=self.machine.bits(32),
         )
-        if if_exists not in IF_EXISTS:
+        if not isinstance(if_exists, str) or if_exists not in IF_EXISTS:
             raise Rejected(
                 f"if_exists: {shown(if_exists)} is none of 'keep' (the one there is), 'reset' (begin again with these"
                 " settings) and 'fail' (raise Conflict).",

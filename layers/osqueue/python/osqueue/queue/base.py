@@ -338,7 +338,8 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
         """Report many failed attempts in one commit: mappings with ``job_id``, ``token`` and ``error``."""
 
         def read(item: Any) -> tuple[bytes, str, Any]:
-            error = field(item, "error") or ""
+            error = field(item, "error")
+            error = "" if error is None else error
             validation.error_details(error)  # an error that cannot be stored fails alone
             return (*holder(item), error)
 
@@ -439,6 +440,7 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
         accordingly, and may be stopped and repeated. ``dry_run`` only counts.
         """
         names = None if jobs is None else listed(jobs, "jobs", "ids")
+        validation.flag(dry_run, "dry_run")
         return self._steering.redrive(limit, kinds, error, dry_run, fingerprint, rate, names)
 
     def _dead_letters(
@@ -481,6 +483,7 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
         that is being worked on, NotFound for an unknown id. ``dead_only`` leaves alone what is no dead
         letter (any more). Do not redrive at the same time: see ``operations.purge``.
         """
+        validation.flag(dead_only, "dead_only")
         return self._steering.purge(jobs, dead_only)
 
     def _reap(self) -> QueueFlow[ReapReport]:

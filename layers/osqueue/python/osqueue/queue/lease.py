@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from ..commit.effects import QueueFlow
 from ..lazy import lazy
+from ..model import validation
 from ..model.fields import moment
 from ..model.job import Done
 from ..model.job_options import JobAttributes, JobOrigin
@@ -143,6 +144,7 @@ class LeaseBase(JobAttributes, JobOrigin, Generic[T_co]):
         The job is tried again after the queue's back-off, or after ``retry_in`` seconds, while it has attempts
         left and ``retry`` is true. Raises LeaseLost.
         """
+        validation.flag(retry, "retry")
         (done,) = yield from self._queue._flows.fail_many([(self.key, self.token, error)], retry_in, retry)
         self._check(done)
         return str(done.code)

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from .. import limits
 from ..errors import Rejected
+from ..model import validation
 
 if TYPE_CHECKING:  # loaded where they are used
     from ..events import Sink
@@ -103,14 +105,18 @@ def pausing(
 ) -> dict[str, Any]:
     """The settings that pause or resume a queue, one kind of its jobs, or a group. Raises Rejected."""
     if group is not None:
+        validation.text(group, "group", limits.GROUP_CHARS_MAX, 1)
         for name, value in (("kind", kind), ("for_", for_), ("until", until)):
             if value is not None:
                 raise Rejected(f"{name}: a group is paused by itself, until it is resumed.", field=name)
         return {"groups": {group: {"paused": paused}}}
-    length = for_.total_seconds() if isinstance(for_, timedelta) else for_
-    ends = {"paused_for": length, "paused_until": until}
-    wished = {"paused": paused, **{name: value for name, value in ends.items() if value is not None}}
-    return wished if kind is None else {"kinds": {kind: wished}}
+    wished: dict[str, Any] = {"paused": paused}
+    if for_ is not None:
+        length_ms = validation.milliseconds(validation.seconds(for_), "for_", 1, limits.DELAY_MS_MAX)
+        wished["paused_for"] = length_ms / 1000
+    if until is not None:
+        wished["paused_until"] = validation.moment_ms(until, "until", limits.AT_MS_MAX) / 1000
+    return wished if kind is None else {"kinds": {validation.kind(kind): wished}}
 
 
 def worker_class() -> type[Worker]:

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Unpack
 
+from .. import limits
 from ..commit.effects import QueueFlow
+from ..model import validation
 from .flow_methods import FlowMethod
 from .options import GroupArguments, SettingArguments, pausing
 
@@ -86,6 +88,7 @@ class QueueSteering:
         them. ``dry_run`` only counts. Raises Rejected, Throttled (too many such calls are still at work), Timeout,
         Unavailable.
         """
+        validation.flag(dry_run, "dry_run")
         flow: QueueFlow[CancelledMany] = self._steering.cancel_many(
             kinds, group, enqueued_before, dry_run, batch
         )
@@ -97,6 +100,7 @@ class QueueSteering:
         None lets it be as the queue says again; what is left out stays as it is. `stats` tells them, in "groups".
         Raises Rejected, Throttled (200 groups of its shard have some), Timeout, Unavailable.
         """
+        validation.text(group, "group", limits.GROUP_CHARS_MAX, 1)
         flow: QueueFlow[None] = self._steering.configure_group(group, settings)
         return flow
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from .. import limits
 from ..errors import OsqueueError, Rejected
 from ..model import validation
-from ..model.validation import StoredError
+from ..model.validation import StoredError, message_of
 from ..operations.endings import throttled
 
 
@@ -182,7 +182,7 @@ def raised_at(error: BaseException) -> str:
 
 def storable(text: Any) -> str:
     """Text of bounded length that any serialiser takes: lone surrogates replaced."""
-    return str(text)[: limits.ERROR_CHARS_MAX].encode("utf-8", "replace").decode("utf-8")
+    return message_of(text)[: limits.ERROR_CHARS_MAX].encode("utf-8", "replace").decode("utf-8")
 
 
 def log_text(error: BaseException) -> str:
