@@ -73,6 +73,12 @@ class WorkerCommand(Command):
     type=click.IntRange(1, 65535),
     help="Serve metrics for Prometheus; of several processes the next ports, too.",
 )
+@click.option(
+    "--metrics-host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Where metrics listen. They need no token: beyond this machine, a firewall has to limit who may read.",
+)
 @click.option("--log-level", type=click.Choice(LEVELS), help="What to log.  [default: info]")
 @click.option("--log-format", type=click.Choice(FORMATS), help="Lines of text or of JSON.  [default: text]")
 @events_option
@@ -85,12 +91,13 @@ def worker(
     processes: int | None,
     reload: bool,
     metrics_port: int | None,
+    metrics_host: str,
     log_level: str | None,
     log_format: str | None,
     sinks: Sequence[Sink],
     **options: Any,
 ) -> None:
-    """Claim jobs and run their handlers until SIGTERM or Ctrl-C; then say what was done.
+    """Claim jobs and run their handlers until SIGTERM, SIGHUP or Ctrl-C; then print what was done.
 
     MODULE is imported with the current directory on the path; QUEUE is the name of a Queue or AsyncQueue in it. A
     stop lets running handlers finish for a while, then gives their jobs back without using an attempt. Several queues
@@ -113,12 +120,12 @@ def worker(
 
     workers = [Worker(queue, **options) for queue in queues]
     if metrics_port is not None:
-        _serve_metrics(workers, metrics_port)
+        _serve_metrics(workers, metrics_host, metrics_port)
     tallies = asyncio.run(_serve(workers))
     _say(ctx, [{"queue": queue.name, **asdict(tally)} for queue, tally in zip(queues, tallies, strict=True)])
 
 
-def _serve_metrics(workers: Sequence[Worker], port: int) -> None:
+def _serve_metrics(workers: Sequence[Worker], host: str, port: int) -> None:
     """Raises NotInstalled, Unavailable."""
     try:
         from prometheus_client import CollectorRegistry, start_http_server
@@ -132,10 +139,10 @@ def _serve_metrics(workers: Sequence[Worker], port: int) -> None:
     registry = CollectorRegistry()
     registry.register(WorkerMetrics(workers))
     try:
-        start_http_server(port, registry=registry)
+        start_http_server(port, host, registry)
     except OSError as error:
         raise Unavailable(
-            f"metrics-port: cannot listen on port {port} ({error.strerror or error}). Choose another one.",
+            f"metrics-port: cannot listen on {host}:{port} ({error.strerror or error}). Choose another one.",
             permanent=True,
         ) from None
 
