@@ -93,6 +93,44 @@ def answers(url: str, server: subprocess.Popen[str]) -> Any:
                 raise AssertionError(server.stderr.read() if server.stderr else "") from None
 
 
+@pytest.mark.parametrize(
+    ("number", "loop"), [(signal.SIGTERM, "uvloop"), (signal.SIGTERM, "asyncio"), (signal.SIGINT, "uvloop")]
+)
+def test_a_signal_ends_the_server_and_the_worker_in_its_lifespan(
+    number: signal.Signals, loop: str, folder: Path
+) -> None:
+    (folder / "drained.py").write_text(DRAINED)
+    emails = Queue.connect(f"file://{folder}/jobs", "emails")
+    job = emails.enqueue({"to": "ada@example.com"}, kind="slow")
+    port = free_port()
+    command = [sys.executable, "-m", "uvicorn", "drained:app", "--port", str(port), "--loop", loop]
+    with subprocess.Popen(
+        command, cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            assert server.stdout.readline() == "running\n"
+            server.send_signal(number)
+            _, said = server.communicate(timeout=PATIENCE)
+        finally:
+            server.kill()
+    assert server.returncode in (0, -number), said  # uvicorn ends by the signal that it received
+    assert "Application shutdown complete" in said
+    found = emails.status(job.job_id or "")
+    assert found is not None
+    assert (found.state, found.attempt) == ("completed", 1)
+
+
+DRAINED = """
+from fastapi_worker import app, emails
+
+@emails.handler(kind="slow")
+async def slow(job):
+    print("running", flush=True)
+    await job.stopping
+"""
+
+
 PIDS = """
 import os
 from flask_app import app

@@ -66,7 +66,7 @@ def process(address: str, drain: float) -> Iterator[subprocess.Popen[str]]:
             worker.kill()  # to no effect on one that has ended
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_lets_handlers_finish_and_gives_the_rest_back(
     tmp_path: Path, number: signal.Signals
 ) -> None:

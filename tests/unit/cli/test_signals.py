@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 
-from osqueue.cli.signals import ended_by
+from osqueue.cli.signals import ended_by, ending_signals
 
 
 def test_a_signal_ends_the_wait_whichever_thread_the_system_hands_it_to() -> None:
@@ -75,3 +75,13 @@ def test_a_file_with_something_to_read_ends_the_wait_but_asks_for_no_end() -> No
         assert not ending.wait(None, ear.fileno())
         signal.raise_signal(signal.SIGTERM)
         assert ending.wait(None, ear.fileno())
+
+
+def test_a_hang_up_ends_a_command_unless_nohup_started_it() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert ending_signals() == (signal.SIGTERM, signal.SIGINT)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        assert ending_signals() == (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)

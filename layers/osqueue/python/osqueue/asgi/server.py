@@ -1,6 +1,6 @@
 """One process that serves: uvicorn with the application, until a signal ends it.
 
-At the first SIGTERM or SIGINT it takes no more connections, answers those who wait for something as if the time were
+At the first SIGTERM, SIGINT or SIGHUP it takes no more connections, answers waiting requests as if their time were
 over, lets running requests finish for ``drain_s`` and sends slow sinks what is unsent. The second ends it at once.
 """
 
@@ -197,7 +197,9 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         """Ours do not come again when all is over: that would be the death by a signal of a process that ended well."""
-        numbers = (signal.SIGTERM, signal.SIGINT)
+        numbers = [signal.SIGTERM, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
+            numbers.append(signal.SIGHUP)
         before = [signal.signal(number, self.handle_exit) for number in numbers]
         try:
             yield

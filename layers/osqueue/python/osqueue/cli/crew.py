@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from .exits import USAGE
+from .signals import ending_signals
 
 PARENT = "OSQUEUE_PARENT"  # of a process's environment: its standard input ends with whoever started it
 METRICS_PORT = "--metrics-port"  # of the first process; the others have those behind it
@@ -84,7 +85,7 @@ class ProcessCrew:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        numbers = (signal.SIGTERM, signal.SIGINT)
+        numbers = ending_signals()
         before = [signal.signal(number, lambda *_: self.stop()) for number in numbers]
         try:
             yield

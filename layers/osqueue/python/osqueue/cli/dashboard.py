@@ -41,7 +41,7 @@ def dashboard(output: Output, /, address: str, port: int, read_only: bool, **mor
     """Show the queues at an address in a browser: what waits, runs and fails, live, and what to do about it.
 
     Listens on 127.0.0.1 alone. It works on a store, and on an API with the credentials of this shell, so that a
-    deployed bundle needs no public page. It does no upkeep. Runs until SIGTERM or Ctrl-C.
+    deployed bundle needs no public page. It does no upkeep. Runs until SIGTERM, SIGHUP or Ctrl-C.
     """
     try:
         from ..asgi.log import configure_logs

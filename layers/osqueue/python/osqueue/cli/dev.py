@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,7 +15,7 @@ from ..masking import printable
 from .dashboard import DashboardProcess
 from .options import Command, as_text, json_option
 from .output import Output
-from .signals import ended_by
+from .signals import ended_by, ending_signals
 
 if TYPE_CHECKING:
     from ..devstack import Stack
@@ -100,14 +99,14 @@ def dev(
 ) -> None:
     """Serve the HTTP API here, as deployed: the real handlers in real Lambda runtime processes. No AWS, no Docker.
 
-    Prints one line with its address when it is ready, and runs until SIGTERM or Ctrl-C: then running requests finish,
-    and the functions' processes end. A browser finds a dashboard there.
+    Prints one line with its address when it is ready, and runs until SIGTERM, SIGHUP or Ctrl-C: then running requests
+    finish, and the functions' processes end. A browser finds a dashboard there.
     """
     from ..devstack import Stack
     from ..devstack.stack import DRAIN_S
 
     with (
-        ended_by(signal.SIGTERM, signal.SIGINT) as ending,
+        ended_by(*ending_signals()) as ending,
         _log(logs, log_file) as log,
         ExitStack() as ending_with,
     ):

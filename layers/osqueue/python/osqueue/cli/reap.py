@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -34,7 +33,7 @@ from .options import (
 )
 from .output import Output, OutputFailed
 from .queues import each_queue
-from .signals import ended_by
+from .signals import ended_by, ending_signals
 from .telling import events_option
 
 COLUMNS = ("queue", "expired", "promoted", "archived", "combined", "collected")
@@ -54,7 +53,7 @@ ReapTarget = CountingStore | Transport
 @click.argument("address", shell_complete=complete_address)
 @click.argument("queue", required=False, shell_complete=complete_queue)
 @click.option(
-    "--every", type=duration, help="Do it again and again, this long apart, until SIGTERM or Ctrl-C."
+    "--every", type=duration, help="Do it again and again, this long apart, until SIGTERM, SIGHUP or Ctrl-C."
 )
 @click.option("--timeout", type=duration, default=60, help="How long one request may try.  [default: 60s]")
 @json_option
@@ -110,7 +109,7 @@ def _forever(
     store = open_at(address)
     if queue is not None:
         existing_queue(Queue[Any](store, queue, timeout=timeout))
-    with ended_by(signal.SIGTERM, signal.SIGINT) as ending:
+    with ended_by(*ending_signals()) as ending:
         make_pass = partial(passes, store, queue, timeout, sinks)
         keep_reaping(output, election_of(store, queue, every), make_pass, every, ending)
 

@@ -87,7 +87,7 @@ def serve(
     sinks: Sequence[Sink],
     **more: Any,
 ) -> None:
-    """Serve the API of docs/http.md over a store, for clients of any language, until SIGTERM or Ctrl-C.
+    """Serve the API of docs/http.md over a store, for clients of any language, until SIGTERM, SIGHUP or Ctrl-C.
 
     Prints one line with its address when it listens, and logs a line of JSON for each request to standard error. Any
     number of servers may work on one store. Upkeep is done by one of them: expired leases, due jobs, the archive.

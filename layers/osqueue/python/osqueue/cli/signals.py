@@ -1,4 +1,4 @@
-"""Commands that run until a signal ends them: SIGTERM, Ctrl-C, and a wait that ends with them."""
+"""Commands that run until a signal ends them: SIGTERM, SIGINT (Ctrl-C) or SIGHUP, and a wait that ends then."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ from contextlib import contextmanager
 from types import FrameType
 
 from ..clock import MACHINE
+
+
+def ending_signals() -> tuple[signal.Signals, ...]:
+    """Return the signals that end a command. SIGHUP, of a closed terminal, ends none that ``nohup`` started."""
+    both = (signal.SIGTERM, signal.SIGINT)
+    return both if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (*both, signal.SIGHUP)
 
 
 class StopSignal:

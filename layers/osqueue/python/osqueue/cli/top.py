@@ -48,14 +48,13 @@ from .glance import (
 from .options import StoreCommand, duration, no_folder, open_at, queues_at, queues_of, store_arguments
 from .output import Output, is_terminal
 from .queues import LS_COLUMNS, each_queue, numbers_of, told
-from .signals import ended_by
+from .signals import ended_by, ending_signals
 
 EVERY_S_MIN, EVERY_S_MAX = 0.5, 3600.0
 HELD_SHOWN = 100  # running jobs of which the details of a queue tell who holds them
 WORKERS_S = 30.0  # between two looks at who is registered, beside the others; longer where there are many
 WORKERS_PER_SECOND = 1 / 3  # requests of these looks: a list, and a read for each worker
 SORTS = {name.removesuffix("_seconds").removesuffix("_per_second"): name for name in COLUMNS}
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 Found = dict[str, "dict[str, Any] | OsqueueError"]
 
@@ -240,7 +239,7 @@ def _live(place: WatchedQueues, every: float, view: TopView) -> None:
     keyboard = sys.stdin.fileno()
     decoder = codecs.getincrementaldecoder("utf-8")("ignore")
     ear, bell = socket.socketpair()
-    with ear, bell, ended_by(*ENDING) as ending, _keys(keyboard), _resized(bell):
+    with ear, bell, ended_by(*ending_signals(), signal.SIGQUIT) as ending, _keys(keyboard), _resized(bell):
         bell.setblocking(False)
         with Live(screen(), console=console, screen=True, auto_refresh=False) as live:
             asker = Asker(place, every, lambda: _ring(bell))

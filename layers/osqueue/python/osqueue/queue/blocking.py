@@ -190,7 +190,7 @@ class Queue(BlockingRunner, QueueBase[Lease[T], T]):
 
     @with_options_of(worker_class)
     def run(self, **options: Unpack[WorkerOptions]) -> Tally:
-        """Claim jobs and run their handlers until SIGTERM or SIGINT; returns what was done.
+        """Claim jobs and run their handlers until SIGTERM, SIGINT or SIGHUP; returns what was done.
 
         ``concurrency=8, name=None, lease=30, poll=1, drain=30, until_empty=False, signals=True,
         traceback=False``, as in ``osqueue.worker.loop.Worker``. Raises Rejected when there is no handler or

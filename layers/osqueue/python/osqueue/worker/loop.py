@@ -55,8 +55,8 @@ class Worker:
     ``concurrency`` jobs run at once. ``lease`` is how many seconds a job is ours without a heartbeat. ``poll`` is
     the longest pause between two looks into an empty queue. ``drain`` is how long a stop waits for handlers.
     ``until_empty`` ends when nothing can be claimed and nothing runs; jobs that wait for a later time stay.
-    ``signals`` listens to SIGTERM and SIGINT where that is possible: in the main thread. ``traceback`` logs that of
-    each attempt that fails, too.
+    ``signals`` stops at SIGTERM, SIGINT and SIGHUP where that is possible: in the main thread. ``traceback`` logs that
+    of each attempt that fails, too.
 
     >>> Worker(q, concurrency=8).run()
     Tally(claimed=3, completed=3, ...)
@@ -200,7 +200,7 @@ class Worker:
 
     # ── Stopping ─────────────────────────────────────────────────────────────
     def _on_signal(self, number: signal.Signals) -> None:
-        """Drain at the first SIGTERM or SIGINT, end now at the second."""
+        """Drain at the first SIGTERM, SIGINT or SIGHUP, end now at the second."""
         again = self._stop_at is not None
         waits = f"waiting for {len(self._hand.running)} running jobs, up to {self.drain:g} s"
         log.info("%s: %s", number.name, "ending now" if again else waits)
