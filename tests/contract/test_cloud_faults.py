@@ -218,6 +218,21 @@ def test_what_only_a_change_can_mend_is_permanent_and_names_it(
         assert says in error.message
 
 
+def test_a_refusal_lets_the_next_request_open_another_client(
+    stub: ToldServer, store: ObjectStore, scheme: str
+) -> None:
+    """A client keeps the credentials of the environment that it was opened with."""
+    stub.answers(500)
+    store.perform(READ)
+    first = store._client
+    stub.answers(403, "AccessDenied")
+    store.perform(READ)
+    assert first is not None
+    assert store._client is None
+    stub.answers(404, "BlobNotFound")
+    assert store.perform(READ) == Missing()
+
+
 def test_missing_credentials_are_named_at_once(
     stub: ToldServer, monkeypatch: pytest.MonkeyPatch, scheme: str
 ) -> None:

@@ -6,6 +6,7 @@ Each test also counts what arrived: one request of the port is one HTTP request,
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -169,6 +170,20 @@ def test_what_only_a_change_can_mend_is_permanent(
     assert isinstance(error, Unavailable)
     assert error.permanent is permanent
     assert (error.retry_after is None) is permanent
+
+
+@pytest.mark.parametrize("asked", [READ, DELETE_IF], ids=["obstore", "boto3"])
+def test_new_credentials_of_the_environment_are_used_after_a_refusal(
+    stub: ToldServer, monkeypatch: pytest.MonkeyPatch, asked: StoreRequest
+) -> None:
+    store = s3.S3Store(BUCKET, endpoint=stub.endpoint)
+    for key, status, code in (("OLD", 400, "ExpiredToken"), ("NEW", 404, "NoSuchKey")):
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
+        stub.answers(status, code)
+        reply = store.perform(asked)
+    assert isinstance(reply, Missing | Refused)
+    keys = [re.findall(r"Credential=(\w+)/", each["authorization"]) for each in stub.headers]
+    assert keys == [["OLD"], ["NEW"]]
 
 
 def test_a_wrong_region_is_permanent_and_named(stub: ToldServer) -> None:

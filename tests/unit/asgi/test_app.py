@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 
 from osqueue.asgi.admission import Admission
 from osqueue.asgi.app import ServerApp
+from osqueue.asgi.readiness import LOOK_SECONDS
 from osqueue.asgi.tokens import TokenFile, digest_of
 from osqueue.contract.functions import BODY_BYTES_MAX
 from osqueue.errors import Unavailable
@@ -22,6 +23,7 @@ from osqueue.server.app import ApiRequest
 from osqueue.server.async_app import AsyncApi
 from osqueue.stores.base import Failed, StoreReply, StoreRequest
 from osqueue.stores.memory import MemoryStore
+from tests.support.refusing import RefusingStore, head_reads
 
 JOBS = "/v1/queues/mail/jobs"
 
@@ -192,6 +194,19 @@ def test_a_server_whose_store_is_silent_is_alive_and_not_ready() -> None:
         assert client.get("/healthz").status_code == 200
         told = client.get("/readyz")
     assert (told.status_code, told.json()["reason"]) == (503, "nobody is there")
+
+
+def test_a_server_whose_store_refuses_what_calls_need_is_not_ready_until_it_allows_it(machine: Any) -> None:
+    store = RefusingStore(MemoryStore(machine), head_reads)  # and allows a listing
+    with TestClient(ServerApp(AsyncApi(store, machine=machine), Admission()).asgi) as client:
+        store.refuses = True
+        assert client.post(JOBS, content=b'{"payload": 1}').status_code == 503
+        told = client.get("/readyz")
+        assert (told.status_code, told.json()["reason"]) == (503, "403 AccessDenied (injected)")
+        store.refuses = False
+        assert client.post(JOBS, content=b'{"payload": 1}').status_code == 200
+        machine.advance(LOOK_SECONDS)
+        assert client.get("/readyz").status_code == 200
 
 
 def test_a_server_that_is_about_to_end_is_not_ready() -> None:

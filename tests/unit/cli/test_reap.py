@@ -16,6 +16,7 @@ from osqueue.election.upkeep import ELECTION, election_of
 from osqueue.stores.counting import CountingStore
 from osqueue.stores.memory import MemoryStore
 from tests.support.commands import Run
+from tests.support.refusing import RefusingStore
 
 
 class After:
@@ -95,13 +96,27 @@ def test_trouble_is_told_once_and_passes(store: CountingStore, capsys: pytest.Ca
     assert lines == ["error: unavailable: the store is away.", "error: unavailable: queue emails: no answer."]
 
 
-def test_trouble_that_only_a_change_can_mend_ends_the_loop(store: CountingStore) -> None:
-    class Refused(Election):
-        def lead(self, timeout: float | None = None) -> Any:
-            raise Unavailable("no such bucket.", permanent=True)
+def test_the_loop_goes_on_once_a_store_that_refused_everything_allows_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    refusing = RefusingStore(MemoryStore())
+    Queue[Any](refusing, "emails").enqueue(1)
+    refusing.refuses = True
+    store = CountingStore(refusing)
 
-    with pytest.raises(Unavailable):
-        keep_reaping(Output(), Refused(store, "x"), lambda: iter(()), 9, After(4))
+    def mend(pauses: int) -> None:
+        refusing.refuses = pauses < 3
+
+    passed: list[str] = []
+
+    def one_pass() -> Iterator[tuple[str, dict[str, Any] | OsqueueError]]:
+        for told in passes(store, None, 5):
+            passed.append(told[0])
+            yield told
+
+    keep_reaping(Output(), election_of(store, None, 60), one_pass, 60, After(6, mend))
+    assert passed
+    assert capsys.readouterr().err.splitlines() == ["error: unavailable: 403 AccessDenied (injected)"]
 
 
 @pytest.mark.parametrize("every", ["0.5", "2d"])

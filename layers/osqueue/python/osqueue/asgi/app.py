@@ -53,8 +53,15 @@ class ServedApi(Answers, Protocol):
 class ApiEndpoint:
     """What answers requests of the API: ``answer`` does, or else the API itself."""
 
-    def __init__(self, api: ServedApi, admission: Admission, answer: Answer | None = None) -> None:
+    def __init__(
+        self,
+        api: ServedApi,
+        admission: Admission,
+        answer: Answer | None = None,
+        readiness: Readiness | None = None,
+    ) -> None:
         self.api = api
+        self.readiness = readiness
         self.admission = admission
         self.answer = answer or api.answer
         # An API elsewhere has its own.
@@ -85,6 +92,8 @@ class ApiEndpoint:
         except HungUp:
             log_hung_up(scope, caller, self.api.machine.monotonic() - began)
             return
+        if self.readiness is not None:
+            self.readiness.note(response)
         await _send(send, response)
         seconds = self.api.machine.monotonic() - began
         log_request(scope, caller, response, seconds)
@@ -202,7 +211,8 @@ class ServerApp:
         self.dashboard = dashboard
         self.neighbours = neighbours
         self.readiness = Readiness(api.store, api.machine) if isinstance(api, AsyncApi) else None
-        endpoint = ApiEndpoint(api, admission, None if neighbours is None else neighbours.answer)
+        answer = None if neighbours is None else neighbours.answer
+        endpoint = ApiEndpoint(api, admission, answer, self.readiness)
         routes = [Route("/readyz", self._ready)]
         if endpoint.metrics is not None:
             routes.append(Route("/metrics", endpoint.tell_metrics))

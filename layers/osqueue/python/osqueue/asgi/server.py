@@ -245,9 +245,6 @@ class Upkeep:
                     _tell,
                     _trouble,
                 )
-            except OsqueueError as error:  # a permanent one, until somebody mends what it is about
-                _trouble(error)
-                self._stop.wait(self._every)
             except Exception:
                 log.exception("upkeep failed")
                 self._stop.wait(self._every)

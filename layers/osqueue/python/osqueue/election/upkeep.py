@@ -56,8 +56,8 @@ def keep_up(
 ) -> None:
     """Campaign, and while elected make a pass every so many seconds, until ``stop``.
 
-    ``tell`` hears of each queue in which there was something to do, ``trouble`` of what keeps the election from going
-    on: once, not at every beat. Raises it where it is permanent.
+    ``tell`` receives each queue in which there was something to do, ``trouble`` what keeps the election from going
+    on: once, not at every beat. A store that refuses everything may allow it again, so the loop goes on.
     """
     told = ""
     while not stop.is_set():
@@ -72,8 +72,6 @@ def keep_up(
         except Timeout:
             stop.wait(election.heartbeat)  # another one leads
         except OsqueueError as error:
-            if error.permanent:
-                raise
             if error.message != told:
                 trouble(error)
                 told = error.message

@@ -20,11 +20,6 @@ from .objects import Call, ObjectStore, in_either_form
 BATCH_KEYS_MAX = 256  # what Azure deletes in one request
 SIGNED_MINUTES = 15
 _SIGNATURES = ("AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_SAS_TOKEN")
-_UNSIGNED = NotSupported(
-    "conditional deletion on Azure needs keys, and a prefix in the address, of ASCII without spaces, %, # and braces:"
-    " obstore signs no others. Remedy: another prefix.",
-    field="address",
-)
 
 _CREDENTIALS = (
     "check AZURE_STORAGE_ACCOUNT_NAME, the credentials in the environment (AZURE_STORAGE_ACCOUNT_KEY, "
@@ -136,7 +131,7 @@ class AzureStore(ObjectStore):
             url = self._opened(path)
         else:
             if "%" in urlsplit(url).path:
-                return Failed(_UNSIGNED)
+                return Failed(_unsigned())
         yield in_either_form(lambda: _delete(url, request.version, self.timeouts.request_s))
         return None
 
@@ -161,6 +156,14 @@ class AzureStore(ObjectStore):
         if isinstance(error, _Answered):
             return AzureFault(error.status, error.code)
         return super()._fault(error)
+
+
+def _unsigned() -> NotSupported:
+    return NotSupported(
+        "conditional deletion on Azure needs keys, and a prefix in the address, of ASCII without spaces, %, # and"
+        " braces: obstore signs no others. Remedy: another prefix.",
+        field="address",
+    )
 
 
 class _Answered(Exception):

@@ -118,7 +118,7 @@ class ObjectStore(PerformingStore):
 
     def perform(self, request: StoreRequest) -> StoreReply:
         if _runtime.is_lost():
-            return self.perform_forked(request)
+            return self._forked_reply(request)
         steps = self._steps(request)
         try:
             call = next(steps)
@@ -132,11 +132,11 @@ class ObjectStore(PerformingStore):
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
         except OsqueueError as error:
-            return Failed(error)
+            return self._failed(error)
 
     async def perform_async(self, request: StoreRequest) -> StoreReply:
         if _runtime.is_lost():
-            return await in_either_form(lambda: self.perform_forked(request)).awaiting()  # type: ignore[no-any-return]
+            return await in_either_form(lambda: self._forked_reply(request)).awaiting()  # type: ignore[no-any-return]
         steps = self._steps(request)
         try:
             call = next(steps)
@@ -150,7 +150,20 @@ class ObjectStore(PerformingStore):
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
         except OsqueueError as error:
-            return Failed(error)
+            return self._failed(error)
+
+    def _forked_reply(self, request: StoreRequest) -> StoreReply:
+        reply = self.perform_forked(request)
+        return self._failed(reply.error) if isinstance(reply, Failed) else reply
+
+    def _failed(self, error: OsqueueError) -> Failed:
+        """Return the reply to a request that failed. After a refusal the next request opens another client.
+
+        A client keeps the credentials that it was opened with. Those of the environment may be newer.
+        """
+        if error.permanent:
+            self.close()
+        return Failed(error)
 
     def close(self) -> None:
         self._client = None

@@ -83,8 +83,9 @@ class S3Store(ObjectStore):
 
     def close(self) -> None:
         super().close()
-        if self._boto_store is not None:
-            self._boto_store.close()
+        boto, self._boto_store = self._boto_store, None  # its session keeps the credentials that it found
+        if boto is not None:
+            boto.close()
 
     def client(self, **manners: Any) -> Any:
         from datetime import timedelta
@@ -116,7 +117,7 @@ class S3Store(ObjectStore):
 
     def deletion(self, request: DeleteIfMatch) -> Generator[Call, Any, StoreReply | None]:
         reply: StoreReply = yield in_either_form(lambda: self._through_boto(request))
-        return reply
+        return self._failed(reply.error) if isinstance(reply, Failed) else reply
 
     def perform_forked(self, request: StoreRequest) -> StoreReply:
         return self._through_boto(request)
