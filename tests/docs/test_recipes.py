@@ -142,14 +142,21 @@ def tell(answer):
 """
 
 
-def test_processes_that_gunicorn_forks_share_the_object_that_was_made_before(folder: Path) -> None:
-    (line,) = [line for text in texts("sh") for line in text.splitlines() if line.startswith("gunicorn ")]
+@pytest.mark.parametrize("program", ["gunicorn", "uwsgi"])
+def test_processes_that_a_server_forks_share_the_object_that_was_made_before(
+    program: str, folder: Path
+) -> None:
+    (line,) = [line for text in texts("sh") for line in text.splitlines() if line.startswith(f"{program} ")]
     words = shlex.split(line)
-    assert words[1:4] == ["--preload", "--workers", "2"]
+    assert ("--preload" in words) is (program == "gunicorn")
+    assert "--lazy-apps" not in words
+    executable = Path(sys.executable).with_name(program)
+    if not executable.exists():
+        pytest.skip(f"{program} is not installed beside this Python: it has no wheel for this platform")
     (folder / "told.py").write_text(PIDS)
     port = free_port()
     here = {"127.0.0.1:8000": f"127.0.0.1:{port}", "flask_app:app": "told:app"}
-    command = [sys.executable, "-m", "gunicorn", *(here.get(word, word) for word in words[1:])]
+    command = [str(executable), *(here.get(word, word) for word in words[1:])]
     with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as server:
         try:
             jobs, pids = set(), set()
