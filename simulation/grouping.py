@@ -9,7 +9,17 @@ from random import Random
 from osqueue.core.groups import HOLD, STOP, is_ordered
 from osqueue.core.queue_ops import ChangeSettings
 from osqueue.core.settings import QueueSettings
-from osqueue.core.state import FAILED, FAILING, PROCESSING, QUEUED, SCHEDULED, JobRecord, State, Transition
+from osqueue.core.state import (
+    FAILED,
+    FAILING,
+    NO_HOLD,
+    PROCESSING,
+    QUEUED,
+    SCHEDULED,
+    JobRecord,
+    State,
+    Transition,
+)
 
 from .ledger import RecordedReduction, Violation
 from .places import JobPlace
@@ -79,6 +89,40 @@ class GroupOrder:
                 raise Violation(f"a job of group {place.job.group!r} started, which is paused")
             if is_ordered(state.settings, place.job.group):
                 self._move(event, place.job, state.settings)
+
+    def restored(
+        self, base: State, state: State, was: Mapping[bytes, JobPlace], found: Mapping[bytes, JobPlace]
+    ) -> None:
+        """Check the holds of a restored head, and go on from it.
+
+        ``was`` and ``found`` are the places of all jobs in its backup and in the head. A group waits for the job that
+        it waited for if that job is where it was, or for one that has died or failed with the restore.
+        """
+        self._begun, self._awaited, self._epoch = {}, {}, state.epoch
+        wanted: dict[str, set[bytes]] = {}
+        for group, row in base.holds.items():
+            if row.key in found and row.key in was and found[row.key].state == was[row.key].state:
+                wanted[group] = {row.key}
+        fresh: dict[str, set[bytes]] = {}
+        stalled: dict[Line, set[bytes]] = {}
+        for key, place in found.items():
+            job, before = place.job, was.get(key)
+            if before is None or not job.group or not is_ordered(state.settings, job.group):
+                continue
+            if place.state == QUEUED and before.state == PROCESSING:
+                stalled.setdefault((job.group, job.priority, job.kind), set()).add(key)
+            died = place.state == FAILED and (before.state != FAILED or before.job.history != job.history)
+            failed = place.state == FAILING and before.state == PROCESSING
+            if (died and state.settings.group_on_dead == STOP) or (
+                failed and state.settings.group_on_failure == HOLD
+            ):
+                fresh.setdefault(job.group, set()).add(key)
+        for group, keys in (wanted | fresh).items():
+            row = state.holds.get(group, NO_HOLD)
+            if row.key not in keys:
+                raise Violation(f"group {group!r} does not wait for its job any more after a restore")
+            self._awaited[group] = row.key
+        self._begun = {line: keys for line, keys in stalled.items() if len(keys) == 1}
 
     def _move(self, event: Transition, job: JobRecord, settings: QueueSettings) -> None:
         group, key, target = job.group, event.key, event.target

@@ -45,6 +45,10 @@ class LeaseWatch:
             known = held.get(key)
             if known is None or (known.token, known.expires_ms) != (lease.token, lease.expires_ms):
                 self._begin(lease.token, batch)
+                if lease.job.attempt > lease.job.max_attempts:
+                    raise Violation(
+                        f"attempt {lease.job.attempt} started of a job that may have {lease.job.max_attempts}"
+                    )
                 long = lease.expires_ms - lease.lease_ms - self._clock_ms()
                 if long > LONG_MS_MAX and not self._ahead:
                     raise Violation(f"a lease of {lease.lease_ms} ms was granted for {long} ms more")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Iterable
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -24,7 +25,7 @@ from osqueue.core.lending import AHEAD_US, SECOND_US, life_us, runs_of
 from osqueue.core.ops import Code
 from osqueue.core.queue_ops import ChangePacer, ChangeSettings, ReserveSlots
 from osqueue.core.rows import LentRun
-from osqueue.core.state import NO_PACER, PROCESSING, State, waiting
+from osqueue.core.state import NO_PACER, PROCESSING, PacerRow, State, waiting
 from osqueue.errors import NotFound, OsqueueError, Throttled, Timeout, Unavailable
 from osqueue.model.codecs import JSON, Codec
 from osqueue.objects.layout import root_of, root_of_pacer
@@ -40,7 +41,8 @@ from .network import Network
 from .truth import Truth
 from .world import Process, World
 
-QUEUE, NAME = "sim", "api"
+QUEUE, NAMES = "sim", ("api", "web")
+NAME = NAMES[0]  # of the limiter in the beginning
 INTERVALS = (0.05, 0.3, 2.0)
 BURSTS = (1, 1, 5)
 UNITS = (1, 1, 2, 6)  # of jobs, in runs where they have some
@@ -62,15 +64,18 @@ class Claimer:
         self.machine = VirtualMachine(run.world, name, run.world.seed, skew_ms, drift)
         self.writers = Writers(self._writer)
         self.flows = ClaimFlows(QUEUE, Codec(JSON), self.machine, self.writers, object())
-        self.limiter = PacerFlows(NAME, self.machine, self._limiter_writer, None, 0)
+        self.limiters = {
+            name: PacerFlows(name, self.machine, partial(self._limiter_writer, name), None, 0)
+            for name in NAMES[: clients.limiters]
+        }
 
     def _writer(self, place: int | str) -> ShardWriter:
         if isinstance(place, str):
             return PacerWriter(root_of_pacer(place), place, self.machine, self.run.clock_ms)
         return ShardWriter(root_of(QUEUE, place), QUEUE, self.machine, self.run.clock_ms)
 
-    def _limiter_writer(self) -> PacerWriter:
-        writer = self.writers[NAME]
+    def _limiter_writer(self, name: str) -> PacerWriter:
+        writer = self.writers[name]
         assert isinstance(writer, PacerWriter)
         return writer
 
@@ -130,18 +135,24 @@ class Claimer:
         return self.machine.now_ms().to_bytes(6, "big") + b"\x70\0" + chance.to_bytes(8, "big")
 
     def begin(self) -> Generator[Any, Any, None]:
-        """Create the limiter and the queue, however often it takes."""
-        yield from self.insist(lambda: self.limiter.create(self.run.interval, self.run.burst, "keep"))
+        """Create the limiters and the queue, however often it takes."""
+        for name, limiter in self.limiters.items():
+            yield from self.insist(
+                lambda made=limiter: made.create(self.run.interval, self.run.burst, "keep"), name
+            )
+        yield from self.change(NAME)
+
+    def change(self, name: str) -> Flow[None]:
+        """Let all shards have this limiter."""
         for shard in range(self.run.count):
-            op = ChangeSettings(shards=self.run.count, limiter=NAME, shard=shard)
+            op = ChangeSettings(shards=self.run.count, limiter=name, shard=shard)
             yield from self.insist(lambda at=shard, change=op: self.submit(at, change))
 
-    def insist(self, make: Any) -> Flow[None]:
+    def insist(self, make: Any, place: str | None = None) -> Flow[None]:
         """Until it is certain."""
         while True:
-            flow = make()
             try:
-                yield from self.perform(flow, NAME if flow.__name__ == "create" else None)
+                yield from self.perform(make(), place)
                 return
             except TROUBLES:
                 yield Sleep(0.1)
@@ -151,12 +162,14 @@ class Claimer:
         yield from self.begin()
         while True:
             yield Sleep(self.dice.expovariate(1 / 25.0))
+            if len(self.limiters) > 1:
+                yield from self.change(self.dice.choice(NAMES))
             try:
-                yield from self.perform(self.limiter.pause(True), NAME)
+                yield from self.perform(self.limiters[NAME].pause(True), NAME)
                 yield Sleep(self.dice.choice((0.5, 4.0, 15.0)))
-                yield from self.perform(self.limiter.pause(False), NAME)
+                yield from self.perform(self.limiters[NAME].pause(False), NAME)
                 if self.dice.random() < 0.3:
-                    again = self.limiter.create(self.run.interval, self.run.burst, "reset")
+                    again = self.limiters[NAME].create(self.run.interval, self.run.burst, "reset")
                     yield from self.perform(again, NAME)
             except TROUBLES as error:
                 self.run.asked[f"operator: {type(error).__name__}"] += 1
@@ -183,7 +196,8 @@ class LendingRun:
         self.commits = 0
         self.heads = {root_of(QUEUE, shard) + "head": shard for shard in range(self.count)}
         self.states: dict[int, State] = {}
-        self.row = NO_PACER
+        self.rows: dict[str, PacerRow] = {}
+        self.limiters = {root_of_pacer(name) + "head": name for name in NAMES}
         self.given: Counter[Slot] = Counter()  # reserved, and not deposited yet
         self.starts: list[int] = []  # the heads' times in µs, in order; since the last reset
         self.started = 0
@@ -215,9 +229,9 @@ class LendingRun:
     # ── What is committed ────────────────────────────────────────────────────
     def watch(self, request: StoreRequest, key: str, body: bytes) -> None:
         """A write took effect."""
-        if key == root_of_pacer(NAME) + "head":
+        if key in self.limiters:
             state = decode_head(body)
-            self.lend(state, self.ledger.batches[state.commit])
+            self.lend(self.limiters[key], state, self.ledger.batches[state.commit])
             self.commits += 1
         elif key in self.heads:
             state, shard = decode_head(body), self.heads[key]
@@ -225,13 +239,14 @@ class LendingRun:
             self.states[shard] = state
             self.commits += 1
 
-    def lend(self, state: State, batch: RecordedReduction) -> None:
-        """The limiter changed."""
+    def lend(self, name: str, state: State, batch: RecordedReduction) -> None:
+        """A limiter changed."""
+        before = self.rows.get(name, NO_PACER)
         for request in batch.requests:
             outcomes = batch.reduction.outcomes.get(request.identity, ())
             for op, outcome in zip(request.ops, outcomes, strict=False):
                 if isinstance(op, ReserveSlots) and outcome.code == Code.RESERVED:
-                    if self.row.paused_ms and not any(
+                    if before.paused_ms and not any(
                         isinstance(each, ChangePacer) for one in batch.requests for each in one.ops
                     ):
                         raise Violation("a paused limiter lent slots")
@@ -241,20 +256,31 @@ class LendingRun:
                         raise Violation("slots were lent for long after")
                     self.given.update(moments(epoch, runs))
         row, now_us = state.pacer, state.now_ms * 1000
-        settled_us = now_us + AHEAD_US + max(SECOND_US, self.interval_us) + self.life_us
-        if row.epoch != self.row.epoch:
+        self.rows[name] = row
+        if name != NAME:  # it is neither paused nor reset
+            return
+        settled_us = self.settled_us(now_us)
+        if row.epoch != before.epoch:
             self.starts, self.from_us = [], settled_us
-        if row.paused_ms and not self.row.paused_ms:
+        if row.paused_ms and not before.paused_ms:
             self.still_us = settled_us
         elif not row.paused_ms:
             self.still_us = None
-        self.row = row
+
+    def settled_us(self, now_us: int) -> int:
+        """When no slot is left that was reserved by now."""
+        return now_us + AHEAD_US + max(SECOND_US, self.interval_us) + self.life_us
 
     def start(self, before: State | None, state: State, batch: RecordedReduction) -> None:
         """A shard changed."""
         if before is None or not before.settings.limiter:
             return
         now_us = state.now_ms * 1000
+        limiter, lent = state.settings.limiter, state.starts.lent
+        if lent is not None and lent.limiter != limiter:
+            raise Violation("a shard has slots of a limiter that is not its own")
+        if limiter != before.settings.limiter:  # the bound holds for each of them, and not for both
+            self.starts, self.from_us = [], self.settled_us(now_us)
         slots, owed = slots_of(before), owed_by(before)
         for request in batch.requests:
             if request.identity in batch.reduction.outcomes:
@@ -264,6 +290,8 @@ class LendingRun:
                         if fresh - self.given:
                             raise Violation("slots were deposited that nobody had reserved, or twice")
                         self.given -= fresh
+                        if op.lent.limiter not in (before.settings.limiter, limiter):
+                            continue
                         slots += fresh
                         owed = owed if before.starts.lent and before.starts.lent.epoch == op.lent.epoch else 0
         after = slots_of(state)
@@ -274,7 +302,7 @@ class LendingRun:
         count = sum(event.target == PROCESSING for event in batch.reduction.events)
         if count > usable:
             raise Violation(f"{count} jobs started by {usable} slots")
-        if count and self.still_us is not None and now_us >= self.still_us:
+        if count and limiter == NAME and self.still_us is not None and now_us >= self.still_us:
             raise Violation("a job started long after the limiter was paused")
         started = [each.key for each in batch.reduction.events if each.target == PROCESSING]
         units = sum(state.leases[key].job.units if key in state.leases else 1 for key in started)

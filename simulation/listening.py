@@ -104,6 +104,8 @@ def listen(client: Client, pause_seconds: float) -> Flow[None]:
                 raise Violation(f"a listener was told {error}") from error
             continue
         after = reader.positions[0]
+        if after.epoch not in {state.epoch for state in client.ledger.current(began, world.now)}:
+            raise Violation("a listener read on in a life of the shard that was over")
         watch.read(before, after, page, gaps)
         if not page:
             _complete(after, newest)

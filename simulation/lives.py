@@ -140,6 +140,8 @@ def _restored(inv: Invariants, repair: Repair, state: State) -> None:
         raise Violation("a restored head counts from a number that was used")
     if state.leases:
         raise Violation("a lease outlived its life")
+    if state.tickets:
+        raise Violation("a ticket outlived its life")
     found, leaves = places(state, inv.library), list(inv.shelves.leaves(state.tables))
     ended = _ended(inv, repair, state)
     called = following.called(inv, repair.base, found)
@@ -161,6 +163,7 @@ def _restored(inv: Invariants, repair: Repair, state: State) -> None:
         if not place.state.startswith(FINISHED) and key in over - inv.unmarked:
             raise Violation(f"{key.hex()} runs again after a restore; the archive tells that it is over")
     _account(inv, repair, state, found, ended, called)
+    inv.flow.order.restored(repair.base, state, places(repair.base, inv.library.past()), found)
     owed = unwritten(leaves) | {record_of(row) for row in state.finished if wants_record(row)}
     claimed = {record_of(row) for leaf in leaves for row in leaf.rows if wants_record(row)}
     if unheard := {each for each in claimed - owed - archived if each[0] not in inv.purged}:

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from .conditions import FOLDER, GCS, ROUGH, SLOW_BYTES, TIGHT, Clients, Faults, Profile
 from .flow_profiles import FLOW_CONTROL
+from .life_profiles import life_profiles
 
 CAPS = {
     "INTENTS_PER_COMMIT_MAX": 6,
@@ -409,3 +410,16 @@ PROFILES["consumers"] = Profile(  # functions are invoked when jobs wait
     faults=replace(ROUGH, delay_seconds_max=120.0, freeze_seconds_max=40.0),
     clients=Clients(workers=1, attachers=1, rounds=20),
 )
+PROFILES["schedules run"] = replace(  # operators run schedules by hand, and one commit gets that twice
+    PROFILES["schedules"],
+    name="schedules run",
+    clients=replace(PROFILES["schedules"].clients, rounds=8, reruns=0.6),
+)
+PROFILES["two limiters"] = (
+    replace(  # an operator lets the shards change from one limiter to the other and back
+        PROFILES["lending"],
+        name="two limiters",
+        clients=replace(PROFILES["lending"].clients, limiters=2),
+    )
+)
+PROFILES.update({profile.name: profile for profile in life_profiles(PROFILES)})

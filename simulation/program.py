@@ -90,6 +90,7 @@ class Program:
         self.groups = 0  # of most of its jobs
         self.fair = False  # it lets groups share alike
         self.policies = False  # it changes what they wait for
+        self.reruns = 0.0  # share of its runs of a schedule that come twice in a commit
         self.follows = 0.0  # share of its jobs that others follow, or that are of a batch
         self.kinds: tuple[str, ...] = KINDS  # of its jobs; the first one has no name
         self.secrets = False  # do results and errors tell what a purge has to erase?

@@ -21,6 +21,7 @@ class StartLog:
     def __init__(self) -> None:
         self._buckets: dict[Limited, Bucket] = {}
         self._starts: dict[Limited, list[Start]] = {}
+        self._now_ms = 0  # the latest time of the head
 
     def commit(self, before: State | None, state: State, batch: RecordedReduction) -> None:
         """A commit was made."""
@@ -45,9 +46,10 @@ class StartLog:
         anew = (
             before is None
             or state.epoch != before.epoch
-            or state.now_ms < before.now_ms
+            or state.now_ms < self._now_ms  # the head was restored, or its clock was set
             or changes > 1  # another rate may have stood between two of them
         )
+        self._now_ms = state.now_ms
         for whose in [each for each, bucket in self._buckets.items() if anew or buckets.get(each) != bucket]:
             del self._buckets[whose], self._starts[whose]
         for whose, bucket in buckets.items():

@@ -276,6 +276,7 @@ class Run:
                 client.fair = clients.fair
                 client.policies = clients.policies
                 client.follows = clients.follows
+                client.reruns = clients.reruns
                 self.start(client, program, newer=newer)
         others = {"worker": "worker", "reaper": "reaper"}
         others |= {"worker too": "worker", "producer": "producer"} if clients.steered else {}

@@ -50,6 +50,9 @@ def keep_schedules(client: Client, pause_seconds: float) -> Flow[None]:
             op = ChangeSchedule(name, paused=client.dice.random() < 0.4)
         else:
             op = ChangeSchedule(name, run=client.jobs(1, delayed=False)[0].key)
+            if client.reruns and client.dice.random() < client.reruns:
+                yield from client.call(op, op)
+                continue
         yield from client.call(op)
 
 

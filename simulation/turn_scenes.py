@@ -83,8 +83,19 @@ def bypassed(stage: Play) -> Any:
     return given(waiter, Refused(noted=True)).answer.outcomes[0].leases
 
 
+def answered_with_anothers(stage: Play) -> Any:
+    """An answer to another request arrives at a writer that waits."""
+    other, third, waiter = actors(stage, "other", "third", "waiter")
+    third.fill("")
+    lead(third, wait(other, claim(other)))
+    answer = stage.told[0]
+    wait(waiter, claim(waiter))
+    return given(waiter, Answered(answer)).answer.outcomes[0].leases
+
+
 SCENES: dict[str, Callable[[Play], Any]] = {
     "a note read once its writer is answered": read_again_once_answered,
     "a note read by two": read_by_two,
     "a note carried out too late": bypassed,
+    "an answer to another's note": answered_with_anothers,
 }

@@ -8,11 +8,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from osqueue.commit.effects import Submit
-from osqueue.core import lending, pacing
+from osqueue.core import lending, pacing, reduce
 from osqueue.core.draft import Draft
 from osqueue.core.lending import AHEAD_US, LentSlots, runs_of
 from osqueue.core.ops import Outcome
 from osqueue.core.queue_ops import ReserveSlots
+from osqueue.core.rates import borrowed
 from osqueue.core.rows import Lent
 from osqueue.operations import lending as borrowing
 from osqueue.operations.claims import ClaimFlows
@@ -135,6 +136,16 @@ def one_each() -> AbstractContextManager[None]:
     return patched((LentSlots, "take", _one_each))
 
 
+def _of_any_limiter(draft: Draft, lent: Lent) -> None:
+    draft.starts = borrowed(draft.starts, lent, draft.now)
+    draft.changed = True
+
+
+def of_any_limiter() -> AbstractContextManager[None]:
+    """A claim deposits slots of a limiter that the queue has no more."""
+    return patched((reduce, "_deposit", _of_any_limiter))
+
+
 def in_every_order(words: str) -> Detection:
     """Some interleaving of two claimers goes wrong."""
     name = "two shards and one slot"
@@ -164,5 +175,6 @@ CONTROLS: tuple[Control, ...] = (
         (in_runs("lending units", "units were started by"),),
     ),
     Control("each unit uses up a slot", one_each, (in_runs("lending units", "units were started by"),)),
+    Control("slots are of the queue's limiter", of_any_limiter, (in_runs("two limiters", "not its own"),)),
     Control("slots are lent for soon", far_ahead, (in_runs("lending", "lent for long after"),)),
 )

@@ -6,9 +6,10 @@ from contextlib import AbstractContextManager
 
 from msgspec.structs import replace
 
+from osqueue.core import timers
 from osqueue.core.backlog import BacklogDraft
 from osqueue.core.draft import Draft
-from osqueue.core.state import LeaseRecord
+from osqueue.core.state import PROCESSING, QUEUED, STALLED, LeaseRecord
 
 from .control import Control, in_runs, patched
 
@@ -26,7 +27,27 @@ def runs_begun_again() -> AbstractContextManager[None]:
     return patched((Draft, "grant", grant))
 
 
+_stall = timers._stall
+
+
+def _once_more(draft: Draft, lease: LeaseRecord) -> None:
+    if lease.cancel or lease.until_ms or lease.job.attempt != lease.job.max_attempts:
+        _stall(draft, lease)
+        return
+    draft.expired += 1
+    job = draft.end(lease, STALLED)
+    draft.count("stalled")
+    draft.queue_front(job)
+    draft.event(job, PROCESSING, QUEUED, "stalled", lease.worker)
+
+
+def one_attempt_more() -> AbstractContextManager[None]:
+    """A job that stalled in its last attempt gets another one."""
+    return patched((timers, "_stall", _once_more))
+
+
 CONTROLS: tuple[Control, ...] = (
+    Control("attempts", one_attempt_more, (in_runs("rough", "started of a job that may have"),)),
     Control(
         "run", runs_begun_again, (in_runs("rough", "endings are in no archive part|was granted before"),)
     ),

@@ -172,7 +172,20 @@ def wiped() -> AbstractContextManager[None]:
     return patched((purge_shard, "is_shared", lambda content: False))
 
 
+def _run_again(draft: Draft, op: ChangeSchedule) -> Outcome:
+    with patched((Draft, "knows", lambda self, key: False)):
+        return _change(draft, op)
+
+
+def run_again() -> AbstractContextManager[None]:
+    """A run by hand that comes twice makes two jobs with one key."""
+    return dispatched(ChangeSchedule, _run_again)
+
+
 CONTROLS: tuple[Control, ...] = (
+    Control(
+        "a run by hand makes one job", run_again, (in_runs("schedules run", "a second time|two places"),)
+    ),
     Control("a tick is served once", standing, (in_runs("schedules", "ticked twice|policy says"),)),
     Control(
         "no job is made while one lives",

@@ -45,7 +45,22 @@ def begun_again_without_a_turn() -> AbstractContextManager[None]:
     return patched((protocol, "commit_in_turn", commit))
 
 
+def anothers_believed() -> AbstractContextManager[None]:
+    """An answer counts, whichever request it belongs to."""
+
+    def handed_over(data: bytes, request: Request) -> CommitResult | None:
+        handed = in_turn._decode_answer(data)
+        return CommitResult(handed.outcomes, handed.now_ms)
+
+    return patched((in_turn, "_handed_over", handed_over))
+
+
 CONTROLS: tuple[Control, ...] = (
+    Control(
+        "an answer belongs to its request",
+        anothers_believed,
+        (in_scene("an answer to another's note", "invariant 5"),),
+    ),
     Control(
         "answers to notes are written",
         idle_answers_unwritten,

@@ -25,3 +25,9 @@ def test_what_jobs_of_many_units_lack_is_paid_before_the_next_starts() -> None:
     reports = [simulate(seed, PROFILES["lending units"]) for seed in range(6)]
     assert [each.violation for each in reports] == [""] * len(reports)
     assert sum(each.slots for each in reports) > 300
+
+
+def test_shards_that_change_their_limiter_use_the_slots_of_the_one_they_have() -> None:
+    reports = [simulate(seed, PROFILES["two limiters"]) for seed in range(3)]
+    assert [each.violation for each in reports] == [""] * len(reports)
+    assert sum(each.slots for each in reports) > 600

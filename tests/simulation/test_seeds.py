@@ -42,6 +42,11 @@ SEEDS = [
     ("consumers", 0),
     ("consumers", 512),  # one commit applies two claims of a holder
     ("consumers", 532),  # a dead client's head arrives after the queue was found empty
+    ("consumers mended", 0),
+    ("events mended", 1),
+    ("groups mended", 1),
+    ("rates mended", 2),
+    ("schedules run", 3),
     ("payloads", 0),
     ("two stores", 0),
     ("two stores", 5),

@@ -8,8 +8,10 @@ from simulation.scenes import play
 from simulation.turn_scenes import SCENES
 
 
-@pytest.mark.parametrize("scene", ["a note read once its writer is answered", "a note read by two"])
-def test_a_note_that_is_read_again_changes_no_answer(scene: str) -> None:
+@pytest.mark.parametrize(
+    "scene", ["a note read once its writer is answered", "a note read by two", "an answer to another's note"]
+)
+def test_what_belongs_to_other_notes_changes_no_answer(scene: str) -> None:
     assert play(SCENES[scene]) == ()
 
 

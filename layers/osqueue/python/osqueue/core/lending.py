@@ -144,7 +144,7 @@ class LentSlots:
 
     def __init__(self, limiter: str, lent: Lent | None, now_us: int) -> None:
         self._now_us = now_us
-        self._lent = paid(lent, now_us) if lent is not None and lent.limiter == limiter else None
+        self._lent = paid(lent, now_us) if lent is not None else None
         self._runs = () if self._lent is None else self._lent.runs
         self._used = 0
         self.owed = 0 if self._lent is None else self._lent.owed  # until it is paid none may be used
