@@ -28,6 +28,7 @@ from .layout import unavailable
 UPLOADS = "uploads"  # the folder of what callers of the API wrote there: a commit refers to a copy
 UPLOADS_SHARD = 0  # that it is of: every queue has it
 WRITES_AT_ONCE = 8
+WRITTEN_AT_ONCE_BYTES = 32 * limits.KB * 1024  # of bodies, or one body: clients may copy what they send
 WIPE_TRIES = 3
 
 
@@ -54,22 +55,24 @@ class StagingArea:
                     raise unavailable(reply, "room for a staged object")
 
     def bodies(self, contents: Sequence[bytes]) -> Flow[list[StoredContent]]:
-        """Move what is over the inline limit into body objects, several to an object; the others stay as they are."""
+        """Move what is over the inline limit into body objects, several to an object; the others stay as they are.
+
+        A content with an object of its own is not copied, and the others are joined a few objects at a time. So the
+        call needs little more memory than the contents.
+        """
         placed: list[StoredContent] = list(contents)
+        large = [at for at, data in enumerate(contents) if len(data) > limits.INLINE_BYTES_MAX]
         objects: list[tuple[str, bytes]] = []
-        name, chunk = "", bytearray()
-        for at, data in enumerate(contents):
-            if len(data) <= limits.INLINE_BYTES_MAX:
-                continue
-            if chunk and len(chunk) + len(data) > limits.BODY_BYTES_MAX:
-                objects.append((name, bytes(chunk)))
-                chunk = bytearray()
-            if not chunk:
-                name = self.name("bodies")
-            placed[at] = BodyRef(name, len(chunk), len(data), crc32(data))
-            chunk += data
-        if chunk:
-            objects.append((name, bytes(chunk)))
+        for group in _groups([len(contents[at]) for at in large], limits.BODY_BYTES_MAX):
+            name, start = self.name("bodies"), 0
+            members = [contents[large[index]] for index in group]
+            for index, data in zip(group, members, strict=True):
+                placed[large[index]] = BodyRef(name, start, len(data), crc32(data))
+                start += len(data)
+            objects.append((name, members[0] if len(members) == 1 else b"".join(members)))
+            if sum(len(body) for _, body in objects) >= WRITTEN_AT_ONCE_BYTES:
+                yield from self.write(objects)
+                objects = []
         yield from self.write(objects)
         return placed
 
@@ -79,6 +82,18 @@ class StagingArea:
         if isinstance(placed, BodyRef):
             yield from self.write([(placed.name, content)])
         return placed
+
+
+def _groups(sizes: Sequence[int], most: int) -> Iterator[range]:
+    """Cut a sequence into runs of at most ``most`` bytes each, or of one that is larger."""
+    begin = total = 0
+    for at, size in enumerate(sizes):
+        if at > begin and total + size > most:
+            yield range(begin, at)
+            begin, total = at, 0
+        total += size
+    if begin < len(sizes):
+        yield range(begin, len(sizes))
 
 
 def wipe_refused(root: str, staged: Iterable[tuple[StoredContent, bool]]) -> Flow[None]:
