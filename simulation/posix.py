@@ -18,11 +18,12 @@ from typing import Any
 from msgspec import Struct
 
 from osqueue import forks
-from osqueue.stores import file, file_flushes, file_hot, file_listing, file_locks, file_swap
+from osqueue.stores import file, file_access, file_flushes, file_hot, file_listing, file_locks, file_swap
 
 from .disk import Disk, File, Folder, mode_of
 
 FIRST_DESCRIPTOR = 1_000
+DEVICE = 1
 PROCESS = 1
 
 
@@ -30,6 +31,7 @@ class Stat(Struct, frozen=True):
     """What ``stat`` tells, as far as the store asks."""
 
     st_mode: int
+    st_dev: int
     st_ino: int
     st_size: int
     st_mtime_ns: int
@@ -187,8 +189,13 @@ class Posix:
         return node
 
     # ── Names ────────────────────────────────────────────────────────────────
-    def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        """Make a folder and those above it."""
+    def mkdir(self, path: str, mode: int = 0o777) -> None:
+        """Create a folder."""
+        self.turn("mkdir")
+        self.disk.make_folder(path)
+
+    def makedirs(self, path: str, mode: int = 0o777, exist_ok: bool = False) -> None:
+        """Create a folder and those above it."""
         for end in [at for at, sign in enumerate(path) if sign == "/" and at] + [len(path)]:
             self.turn("mkdir")
             if not self.exists(path[:end]):
@@ -264,7 +271,7 @@ def running(posix: Posix) -> Iterator[None]:
     """Let the folder's store call this kernel."""
     system = _Over(posix, _Constants())
     locks = _Over(posix, fcntl)
-    callers = (forks, file, file_flushes, file_hot, file_listing, file_locks, file_swap)
+    callers = (forks, file, file_access, file_flushes, file_hot, file_listing, file_locks, file_swap)
     changes: list[tuple[Any, str, Any]] = [(each, "os", system) for each in callers]
     changes.append((file_locks, "fcntl", locks))
     changes.append((forks, "_OPENING", nullcontext()))  # nobody forks here, and many open files at once
@@ -280,5 +287,5 @@ def running(posix: Posix) -> Iterator[None]:
 
 def _stat(node: File | Folder) -> Stat:
     if isinstance(node, Folder):
-        return Stat(mode_of(node), node.number, 0, 0)
-    return Stat(mode_of(node), node.number, len(node.data), node.mtime_ns)
+        return Stat(mode_of(node), DEVICE, node.number, 0, 0)
+    return Stat(mode_of(node), DEVICE, node.number, len(node.data), node.mtime_ns)

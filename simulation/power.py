@@ -65,6 +65,7 @@ from .tight import limited
 
 QUEUE = "power"
 FOLDER = "/srv/jobs"
+LOCKS = f"{FOLDER}/.osqueue/locks"
 ROOT = root_of(QUEUE, 0)
 PROCESSES = 4
 ROUNDS = 12  # calls of each process, until the power goes
@@ -357,6 +358,7 @@ class PowerProcess:
             self.look,
             self.reap,
             self.remove,
+            *[self.tidy] * 2,
         )
         for _ in range(ROUNDS):
             self.machine.sleep(self.dice.expovariate(2.0))
@@ -398,6 +400,13 @@ class PowerProcess:
             known = self.run.ids.setdefault(name, done.job_id)
             if known != done.job_id:
                 self.run._fail(Violation(f"{name} was promised to be {known}, and became {done.job_id}"))
+
+    def tidy(self) -> None:
+        """Remove the lock files, as an operator may who takes them for leftovers."""
+        with suppress(FileNotFoundError), self.run.posix.scandir(LOCKS) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    self.run.posix.unlink(entry.path)
 
     def stand(self) -> None:
         """Take one step in an election."""

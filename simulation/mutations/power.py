@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ from osqueue.stores.base import DeleteIfMatch, Get, Put, PutIfAbsent
 from osqueue.stores.file import FileStore
 from osqueue.stores.file_flushes import Flushes
 from osqueue.stores.file_hot import Slots
-from osqueue.stores.file_locks import Stripes
+from osqueue.stores.file_locks import FileLock, LockDeadline, Stripes
 from osqueue.stores.file_slots import is_slot
 
 from ..power import FOLDER, power_cuts
@@ -29,11 +29,11 @@ from .control import Control, Detection, Mutation, patched
 SEEDS = 6  # runs that a mutation may survive
 
 
-def in_power_cuts(words: str) -> Detection:
+def in_power_cuts(words: str, seeds: Sequence[int] = range(SEEDS)) -> Detection:
     """A disk that a power cut may leave in one of a few runs lacks something, or the work that is left does."""
 
     def look() -> str:
-        return next((found for seed in range(SEEDS) if (found := power_cuts(seed).violation)), "")
+        return next((found for seed in seeds if (found := power_cuts(seed).violation)), "")
 
     return Detection("power cuts", look, words)
 
@@ -216,6 +216,26 @@ def no_lock() -> AbstractContextManager[None]:
     return patched((Stripes, "_wait_for", lambda self, lock, path, patience: None))
 
 
+def no_lock_of_objects() -> AbstractContextManager[None]:
+    """Writers of an object are kept apart by their stripe's lock file alone, which another process may remove."""
+
+    @contextmanager
+    def unlocked(self: Stripes, path: str, patience: LockDeadline) -> Iterator[FileLock | None]:
+        file = file_locks._open_object(path)
+        try:
+            yield file
+        finally:
+            if file is not None:
+                file.close()
+
+    return patched((Stripes, "object_locked", unlocked))
+
+
+def no_look_at_what_was_locked() -> AbstractContextManager[None]:
+    """A writer does not check that the file which it locked still has its name."""
+    return patched((FileLock, "is_named", lambda self: True))
+
+
 @contextmanager
 def no_clock_of_versions() -> Iterator[None]:
     """A version's time is the machine's, which stands still for whoever is quick."""
@@ -263,5 +283,7 @@ CONTROLS: tuple[Control, ...] = (
     _control(
         "locks of a folder", no_lock, in_power_cuts("lost|again|twice|before what it refers to|another is at")
     ),
+    _control("locks of objects", no_lock_of_objects, in_power_cuts("another is at", seeds=(1, 6))),
+    _control("names of locks", no_look_at_what_was_locked, in_power_cuts("lost", seeds=(5,))),
     _control("clocks of versions", no_clock_of_versions, in_power_cuts("comes twice")),
 )

@@ -29,6 +29,9 @@ from tests.support.places import ROOT
 OTHERS = {
     *(
         "cd",
+        "chgrp",
+        "chmod",
+        "mkdir",
         "curl",
         "docker",
         "echo",

@@ -332,8 +332,8 @@ def test_a_relative_root_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.
     [
         ("write", errno.ENOSPC, "free space", False),
         ("fsync", errno.EIO, "disk", False),
-        ("utime", errno.EPERM, "owner", True),
-        ("link", errno.EACCES, "mode", True),
+        ("utime", errno.EPERM, "sticky bit", True),
+        ("link", errno.EACCES, "chmod", True),
         ("open", errno.EROFS, "for writing", True),
     ],
 )
@@ -392,7 +392,7 @@ def test_a_queue_in_a_folder_that_may_not_be_written_says_so_at_once(
         patch.setattr(FileStore, "_write_temporary", fail)
         patch.setattr(FileStore, "_swap", fail)
         for again in (q, Queue(requests, "mail")):
-            with pytest.raises(Unavailable, match="change the folder's owner or mode") as refused:
+            with pytest.raises(Unavailable, match="share its folder with a group") as refused:
                 again.enqueue(2)
             assert "may still be applied" not in refused.value.message
     assert sum(requests.requests.values()) < 6

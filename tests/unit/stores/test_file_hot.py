@@ -436,3 +436,26 @@ def test_what_a_failed_flush_left_unwritten_is_written_again_before_it_is_told_t
     assert isinstance(reply, Found)
     assert reply.body == b"third!"
     assert not unwritten
+
+
+def test_objects_are_read_whole_although_each_read_brings_a_part(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version_of(store.perform(Put("q/plain", b"plain" * 2_000)))
+    version_of(store.perform(Put("q/marked", MAGIC + b"marked" * 2_000)))
+    version = create(store, b"hot" * 2_000)
+    pread = os.pread
+    for part in (1, 15, 4_095):
+        monkeypatch.setattr(
+            os, "pread", lambda file, length, at, part=part: pread(file, min(length, part), at)
+        )
+        assert read(store, "q/plain") == b"plain" * 2_000
+        assert read(store, "q/marked") == MAGIC + b"marked" * 2_000
+        assert read(store, KEY) == b"hot" * 2_000
+        version = replace(store, b"hot" * 2_000, version)
+
+
+def read(store: FileStore, key: str) -> bytes:
+    found = store.perform(Get(key))
+    assert isinstance(found, Found)
+    return found.body

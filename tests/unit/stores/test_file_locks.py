@@ -5,16 +5,27 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from osqueue import Queue
 from osqueue.errors import Timeout, Unavailable
-from osqueue.stores.base import Delete, Deleted, Found, Get, List, Put, PutIfAbsent, PutIfMatch
+from osqueue.stores.base import (
+    Delete,
+    Deleted,
+    DeleteIfMatch,
+    Found,
+    Get,
+    List,
+    Put,
+    PutIfAbsent,
+    PutIfMatch,
+)
 from osqueue.stores.file import FileStore
-from osqueue.stores.file_locks import STRIPES
+from osqueue.stores.file_locks import STRIPES, FileLock, LockDeadline
 from tests.support.machines import StoppedClock
 from tests.support.replies import error_of, version_of
 
@@ -24,7 +35,7 @@ def frozen(store: FileStore, stripes: int = STRIPES) -> Iterator[None]:
     """Somebody stands still who holds locks."""
     holders = []
     for stripe in range(stripes):
-        holders.append(os.open(f"{store.root}/.osqueue/locks/{stripe:02x}", os.O_RDONLY | os.O_CREAT, 0o644))
+        holders.append(os.open(f"{store.root}/.osqueue/locks/{stripe:02x}", os.O_RDONLY | os.O_CREAT, 0o600))
         fcntl.flock(holders[-1], fcntl.LOCK_EX)
     yield
     for holder in holders:
@@ -86,3 +97,90 @@ def test_a_call_ends_by_its_deadline_whoever_holds_a_lock(tmp_path: Path, second
         q.enqueue(2)
     assert seconds / 2 <= machine.slept <= seconds
     assert q.enqueue(3).status == "queued"
+
+
+# ── Lock files that are removed under a running store ────────────────────────
+
+
+class Interrupted(StoppedClock):
+    """A machine on which something happens while a writer waits for a lock, once."""
+
+    happens: Callable[[], None] | None = None
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        if self.happens is not None:
+            happens, self.happens = self.happens, None
+            happens()
+
+
+def locks_of(store: FileStore) -> Path:
+    return Path(store.root, ".osqueue/locks")
+
+
+def test_writers_of_an_object_exclude_each_other_although_the_locks_were_removed(tmp_path: Path) -> None:
+    store, other = FileStore(tmp_path, machine=StoppedClock()), FileStore(tmp_path, machine=StoppedClock())
+    version = version_of(store.perform(PutIfAbsent("q/head", b"one")))
+    path, patience = store._path("q/head"), LockDeadline(None, StoppedClock())
+    with store._locked(path, patience), store._stripes.object_locked(path, patience):
+        shutil.rmtree(tmp_path / ".osqueue")
+        for request in (PutIfMatch("q/head", b"two", version), Put("q/head", b"two"), Delete(("q/head",))):
+            assert isinstance(error_of(other.perform(request)), Timeout), request
+        assert isinstance(error_of(other.perform(DeleteIfMatch("q/head", version))), Timeout)
+    version_of(other.perform(PutIfMatch("q/head", b"two", version)))
+
+
+@pytest.mark.parametrize("removed", ["", "/locks"])
+def test_a_lock_that_lost_its_name_while_a_writer_waited_is_taken_again(tmp_path: Path, removed: str) -> None:
+    machine = Interrupted()
+    store, other = FileStore(tmp_path, machine=machine), FileStore(tmp_path)
+    version = version_of(store.perform(PutIfAbsent("q/head", b"one")))
+    path = store._path("q/head")
+    with contextlib.ExitStack() as first, contextlib.ExitStack() as second:
+
+        def happens() -> None:
+            """The lock file is removed and released, and another writer has the new one."""
+            shutil.rmtree(f"{tmp_path}/.osqueue{removed}")
+            first.close()
+            second.enter_context(other._locked(path, LockDeadline(None, other._machine)))
+
+        first.enter_context(other._locked(path, LockDeadline(None, other._machine)))
+        machine.happens = happens
+        assert isinstance(error_of(store.perform(PutIfMatch("q/head", b"two", version))), Timeout)
+    version_of(store.perform(PutIfMatch("q/head", b"two", version)))
+
+
+def test_an_object_that_was_replaced_while_a_writer_waited_is_opened_again(tmp_path: Path) -> None:
+    machine = Interrupted()
+    store = FileStore(tmp_path, machine=machine)
+    version_of(store.perform(PutIfAbsent("q/segment", b"one")))
+    path = store._path("q/segment")
+    holder = FileLock(path, os.O_RDWR)
+    assert holder.taken()
+
+    def happens() -> None:
+        (tmp_path / "new").write_bytes(b"two")
+        os.rename(tmp_path / "new", path)
+        holder.close()
+
+    machine.happens = happens
+    with store._stripes.object_locked(path, LockDeadline(None, machine)) as file:
+        assert file is not None
+        assert os.pread(file.descriptor, 9, 0) == b"two"
+
+
+def test_a_turn_is_held_by_a_lock_that_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FileStore(tmp_path)
+    store.perform(PutIfAbsent("q/head", b"one"))
+    turns, taken = store._turns, FileLock.taken
+
+    def removed_first(lock: FileLock) -> bool:
+        monkeypatch.setattr(FileLock, "taken", taken)
+        shutil.rmtree(turns.folder)
+        return lock.taken()
+
+    monkeypatch.setattr(FileLock, "taken", removed_first)
+    held = turns._lock("q/head")
+    assert held is not None
+    assert held.lock.is_named()
+    assert turns._lock("q/head") is None

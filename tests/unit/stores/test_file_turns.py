@@ -280,6 +280,15 @@ def test_rubbish_in_a_box_stands_in_nobodys_way(store: FileStore) -> None:
     store.pass_turn(PassTurn(taken(store)))
 
 
+def test_a_frame_of_which_a_part_arrives_is_left_out_and_so_is_what_follows(store: FileStore) -> None:
+    whole, other = (file_turns.WaitingNote(b"channel", 1, content) for content in (b"whole", b"other"))
+    for length in range(1, len(whole.frame())):
+        read = file_turns._frames(other.frame() + whole.frame()[:length] + whole.frame())
+        assert [content for *_, content in read] == [b"other"]
+    read = file_turns._frames(other.frame() + whole.frame())
+    assert [content for *_, content in read] == [b"other", b"whole"]
+
+
 def test_no_turns_where_the_folder_takes_no_pipes(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: str, mode: int) -> None:
         raise PermissionError(1, "not here", path)

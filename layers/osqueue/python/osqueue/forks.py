@@ -107,7 +107,7 @@ class OwnFile:
     def __init__(self, path: str, flags: int) -> None:
         process()
         with _OPENING:
-            self.descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)  # -1 once it is closed
+            self.descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)  # -1 once it is closed
             _FILES.add(self)
 
     def close(self) -> None:

@@ -140,7 +140,7 @@ def _read(notes: Sequence[bytes]) -> list[tuple[int, Request]]:
             break
         try:
             note = _decode_note(data)
-        except (msgspec.MsgspecError, RecursionError):
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             continue
         if note.form == NOTE_FORMAT:
             found[note.request.identity] = at, note.request
@@ -151,7 +151,7 @@ def _handed_over(data: bytes, request: Request) -> CommitResult | None:
     """What the holder of the turn tells; None where the head has to tell it."""
     try:
         handed = _decode_answer(data)
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     mine = (handed.form, handed.nonce) == (NOTE_FORMAT, request.nonce)
     return CommitResult(handed.outcomes, handed.now_ms) if mine else None

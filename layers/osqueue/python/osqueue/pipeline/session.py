@@ -81,7 +81,8 @@ def _quietly() -> Iterator[None]:
             yield
         except BaseException:
             said.seek(0)
-            os.write(ours, said.read())
+            with open(ours, "wb", closefd=False) as stream:
+                stream.write(said.read())
             raise
         finally:
             os.dup2(ours, 2)

@@ -54,11 +54,12 @@ from .base import (
     Unchanged,
     Written,
 )
+from .file_access import PRIVATE_FILE, FolderAccess
 from .file_errors import FLUSH, dangling, explained, on_a_network, time_not_kept
 from .file_flushes import Flushes
 from .file_hot import Current, Slots, flush_again, opened, read_all, write_all
 from .file_listing import walk
-from .file_locks import LockDeadline, LockTimeout, Stripes, stat_of, time_after, version_of
+from .file_locks import FileLock, LockDeadline, LockTimeout, Stripes, stat_of, time_after, version_of
 from .file_slots import new_slots, plain, plain_start, version_of_slot
 from .file_swap import drop, drop_older, replace_unflushed
 from .file_system import network_type
@@ -98,12 +99,14 @@ class FileStore(Store):
         self._fsync = self.flushes = fsync
         self._machine = machine
         self._temporary = os.path.join(self.root, _OWN, "tmp")
-        self._stripes = Stripes(self.root, os.path.join(self.root, _OWN, "locks"), machine)
+        self._access = FolderAccess(self.root, machine)
+        self._stripes = Stripes(self.root, os.path.join(self.root, _OWN, "locks"), machine, self._access)
         # Names of temporary files: the pid tells forks apart, the token containers with equal pids.
         self._token = machine.bits(64)
         self._names = itertools.count()
-        self._turns = FolderTurns(os.path.join(self.root, _OWN, "turns"), machine, lingers=fsync)
+        self._turns = FolderTurns(os.path.join(self.root, _OWN, "turns"), machine, self._access, fsync)
         self._flushes = Flushes(self.root)
+        self._own = self._stripes.object_locked
         self._ready = False
         self._ready_lock = forks.lock()
 
@@ -129,7 +132,8 @@ class FileStore(Store):
             begin, slots = opened(descriptor)
             current = None if slots is None else slots.read(request.unless, once=locked)
             if slots is not None and current is None and not locked:  # overtaken by writers, or damaged
-                with self._locked(path, LockDeadline(None, self._machine)):
+                patience = LockDeadline(None, self._machine)
+                with self._locked(path, patience), self._own(path, patience):
                     current = slots.look(request.unless)
             if slots is None or current is None:
                 reply, version = self._get_plain(request, descriptor, begin)
@@ -194,8 +198,7 @@ class FileStore(Store):
                 if stat_of(path) is None:
                     written = self._create(path, request.body, durable)
                 else:
-                    with self._locked(path, patience) as lock:
-                        written = self._swap(request.key, request.body, None, durable, lock)
+                    written = self._swap(request, durable, patience)
             if durable:
                 self._flushes.settle_key(request.key, written.version)
             return written
@@ -220,14 +223,10 @@ class FileStore(Store):
         return self._put_if_match(request, LockDeadline(request.wait_seconds, self._machine))
 
     def _put_if_match(self, request: PutIfMatch, patience: LockDeadline) -> Written | Refused:
-        path = self._path(request.key)
         if self._fsync and not isinstance(self.get(Get(request.key, request.version, length=0)), Unchanged):
             return Refused()  # without waiting for the winner's flush
         try:
-            with self._locked(path, patience) as lock:
-                written = self._swap(
-                    request.key, request.body, request.version, self._fsync, lock, request.hot
-                )
+            written = self._swap(request, self._fsync, patience, request.hot)
             if written is None:
                 return Refused()
             if self._fsync:
@@ -260,7 +259,8 @@ class FileStore(Store):
                 try:
                     with self._locked(members[0], patience) as lock:
                         for path in members:
-                            self._remove(path, lock)
+                            with self._own(path, patience) as file:
+                                self._remove(lock, file)
                 except LockTimeout as error:
                     held = error  # the other stripes are somebody else's, if anybody's
         except OSError as error:
@@ -269,23 +269,23 @@ class FileStore(Store):
             raise held
         return Deleted()
 
-    def _remove(self, path: str, lock: int) -> None:
-        """Remove a file, if it is there, under its stripe's lock."""
-        current = stat_of(path)
-        if current is not None:
-            self._stripes.end(lock, current)
+    def _remove(self, lock: FileLock, file: FileLock | None) -> None:
+        """Remove a file, if it is there, under its stripe's lock and its own."""
+        if file is not None:
+            self._stripes.end(lock, os.fstat(file.descriptor))
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
+                os.unlink(file.path)
 
     def delete_if_match(self, request: DeleteIfMatch) -> Deleted | Refused:
         path = self._path(request.key)
         try:
-            with self._locked(path, LockDeadline(None, self._machine)) as lock:
+            patience = LockDeadline(None, self._machine)
+            with self._locked(path, patience) as lock, self._own(path, patience) as file:
                 if not isinstance(
                     self._get(Get(request.key, request.version, length=0), locked=True), Unchanged
                 ):
                     return Refused()
-                self._remove(path, lock)
+                self._remove(lock, file)
             if self._fsync:
                 self._flushes.flush(os.path.dirname(path))
         except OSError as error:
@@ -339,7 +339,7 @@ class FileStore(Store):
             except FileNotFoundError:  # the folder is missing
                 folder = os.path.dirname(path)
                 self._flushes.forget(folder)
-                os.makedirs(folder, exist_ok=True)
+                self._access.make_folders(folder)
                 os.link(temporary, path)
         except FileExistsError:
             if os.path.isdir(path):
@@ -352,34 +352,29 @@ class FileStore(Store):
         return Written(version)
 
     def _swap(
-        self, key: str, body: bytes, expected: str | None, durable: bool, lock: int, hot: bool = False
+        self, request: Put | PutIfMatch, durable: bool, patience: LockDeadline, hot: bool = False
     ) -> Written | None:
-        """Replace what is there, under its stripe's lock; None if there is nothing, or not the version expected."""
-        path = self._path(key)
-        writable = True
-        try:
-            try:
-                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            except PermissionError:  # another user's file, in a folder of ours: it can be replaced
-                descriptor, writable = os.open(path, os.O_RDONLY | os.O_CLOEXEC), False
-        except OSError as error:
-            if error.errno in _NOT_THERE:
+        """Replace what is there, under its locks; None if there is nothing, or not the version expected."""
+        path, body = self._path(request.key), request.body
+        expected = request.version if isinstance(request, PutIfMatch) else None
+        with self._locked(path, patience) as lock, self._own(path, patience) as file:
+            if file is None:
                 return None
-            raise
-        try:
-            _, slots = opened(descriptor)
+            _, slots = opened(file.descriptor)
             current = None if slots is None else slots.read(expected, once=True)
             if slots is not None and current is not None:
                 if expected not in (None, current.version):
                     return None
-                if writable and len(body) <= slots.layout.room and self._may_write(key, slots, current):
+                if (
+                    file.writable
+                    and len(body) <= slots.layout.room
+                    and self._may_write(request.key, slots, current)
+                ):
                     return self._write_slot(path, slots, current, body, durable)
-            stat = os.fstat(descriptor)
+            stat = os.fstat(file.descriptor)
             if current is None and expected not in (None, version_of(stat)):
                 return None
-        finally:
-            os.close(descriptor)
-        return self._replace(path, body, durable, lock, stat, hot or slots is not None)
+            return self._replace(path, body, durable, lock, stat, hot or slots is not None)
 
     def _write_slot(self, path: str, slots: Slots, current: Current, body: bytes, durable: bool) -> Written:
         """Write the next version of a hot object where it is."""
@@ -396,8 +391,12 @@ class FileStore(Store):
     def _flush_current(self, path: str, slots: Slots) -> None:
         """Flush a version of which no flush is known: its writer is at it, or died, or its flush failed."""
         try:
-            with self._locked(path, LockDeadline(0.0, self._machine)):
-                flush_again(path)
+            at_once = LockDeadline(0.0, self._machine)
+            with self._locked(path, at_once), self._own(path, at_once) as file:
+                if file is not None and file.writable:
+                    flush_again(file.descriptor)
+                else:
+                    self._flush_slots(path, slots)
         except (LockTimeout, PermissionError):  # a reader who may not write does what it can
             self._flush_slots(path, slots)
         except OSError as error:
@@ -411,7 +410,7 @@ class FileStore(Store):
             raise explained(FLUSH, path, error) from error
 
     def _replace(
-        self, path: str, body: bytes, durable: bool, lock: int, current: os.stat_result, hot: bool
+        self, path: str, body: bytes, durable: bool, lock: FileLock, current: os.stat_result, hot: bool
     ) -> Written:
         """Put a new file in place of ``current``, under the stripe's lock."""
         clock_ns = self._stripes.end(lock, current)
@@ -439,11 +438,12 @@ class FileStore(Store):
             content, version, mark_ns = new_slots(self._machine.bits(64), body, self._machine.now_ms())
         temporary = f"{self._temporary}/{os.getpid()}-{self._token:x}-{next(self._names)}"
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE)
         except FileNotFoundError:  # somebody has removed the folder, if not the whole store
             self._ready, self._flushes = False, Flushes(self.root)
             return self._write_temporary(path, body, durable, clock_ns, hot)
         try:
+            self._access.share(descriptor)
             write_all(lambda data, at: os.write(descriptor, data), content, 0)
             if clock_ns is None:
                 # After the inode exists, as `file_locks` asks: what ended before is on the clock now.
@@ -469,14 +469,14 @@ class FileStore(Store):
         if self._ready:
             return
         with self._ready_lock:
-            os.makedirs(self._temporary, exist_ok=True)
-            os.makedirs(self._stripes.folder, exist_ok=True)
+            self._access.make_folders(self._temporary)
+            self._access.make_folders(self._stripes.folder)
             if self._fsync:
                 self._flushes.flush_above()
             drop_older(self._temporary, (self._machine.now_ms() - LEFTOVER_MS_MAX) * 1_000_000)
             self._ready = True
 
-    def _locked(self, path: str, patience: LockDeadline) -> AbstractContextManager[int]:
+    def _locked(self, path: str, patience: LockDeadline) -> AbstractContextManager[FileLock]:
         self._prepare()
         return self._stripes.locked(path, patience)
 

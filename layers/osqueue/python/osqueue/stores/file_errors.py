@@ -10,8 +10,10 @@ from ..errors import OsqueueError, Rejected, Unavailable
 _REMEDIES = {
     errno.ENOSPC: "the disk is full; free space or move the store",
     errno.EDQUOT: "the disk quota is used up; raise it or free space",
-    errno.EACCES: "this user may not read and write there; change the folder's owner or mode",
-    errno.EPERM: "the file system forbids it; the store needs hard links and this user as the files' owner",
+    errno.EACCES: "this user may not read and write there. Run all processes of the store as the user who created it, "
+    "or share its folder with a group: chgrp -R GROUP FOLDER; chmod -R g+rwX FOLDER",
+    errno.EPERM: "the file system forbids it; the store needs hard links, and a folder without the sticky bit where "
+    "users share it",
     errno.EROFS: "the file system is mounted read-only; mount it for writing",
     errno.EMFILE: "this process has too many open files; raise `ulimit -n`",
     errno.ENFILE: "the machine has too many open files; raise fs.file-max",

@@ -160,28 +160,24 @@ class Slots:
 
 def opened(descriptor: int) -> tuple[bytes, Slots | None]:
     """The first bytes of an open file, and its slots if it has any."""
-    begin = os.pread(descriptor, _BEGIN_BYTES, 0)
+    begin = read_all(descriptor, 0, _BEGIN_BYTES)
     if not begin.startswith(MAGIC):
         return begin, None
     layout = layout_of(begin)
     return begin, None if layout is None else Slots(descriptor, layout, begin)
 
 
-def flush_again(path: str) -> None:
-    """Write the current version once more where no flush of it is known, and flush it; under the lock.
+def flush_again(descriptor: int) -> None:
+    """Write the current version once more where no flush of it is known, and flush it; under the file's locks.
 
-    A flush that fails may leave the pages clean: the next one writes nothing, and tells of no error.
+    A flush that fails may leave the pages clean: the next one writes nothing, and reports no error.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        _, slots = opened(descriptor)
-        current = None if slots is None else slots.read(None, once=True)
-        if slots is not None and current is not None and not slots.is_marked(current.header):
-            slots.write_again(current)
-            slots.flush()
-            slots.mark(current.header)
-    finally:
-        os.close(descriptor)
+    _, slots = opened(descriptor)
+    current = None if slots is None else slots.read(None, once=True)
+    if slots is not None and current is not None and not slots.is_marked(current.header):
+        slots.write_again(current)
+        slots.flush()
+        slots.mark(current.header)
 
 
 def read_all(descriptor: int, start: int, length: int) -> bytes:

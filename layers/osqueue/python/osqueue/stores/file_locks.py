@@ -3,13 +3,17 @@
 **Locks.** Whatever ends a version (a replacement, a deletion) holds the ``flock`` of the key's stripe, one of
 a fixed set of lock files, so that locks neither show up in listings nor pile up. Creation needs no lock. Which
 stripe it is depends on the key alone: processes may reach one folder by several paths (a link, another mount).
+The writer also holds the ``flock`` of the object's own file. It keeps writers apart even if the lock files are removed
+while a writer holds one of them. After a lock is taken, its path must still name the file that is locked: another
+process may have removed or replaced that file meanwhile, and then the next writer locks another one.
 
 **Versions** are the modification time and the inode number. To never repeat, each stripe keeps a clock, the
 modification time of its lock file: before a version ends, its stripe's clock is brought up to that version's
 time, and a new file reads the clock after its inode exists and takes a later time. Two versions that share
 an inode number cannot overlap, hence the later one has the later time, even when the machine's clock stood
-still or went back between them. That holds where times are kept as they are set, to the nanosecond; a write
-whose time was not kept names nothing. After a machine's clock was ahead, times go on from there.
+still or went back between them. Only the owner of a file may set its time, so a writer of another user first puts a
+lock file of its own in the place of the stripe's. That holds where times are kept as they are set, to the nanosecond;
+a write whose time was not kept names nothing. After a machine's clock was ahead, times go on from there.
 """
 
 from __future__ import annotations
@@ -19,11 +23,12 @@ import fcntl
 import os
 import stat as modes
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ..clock import Machine
 from ..errors import Timeout
 from ..forks import OwnFile, process
+from .file_access import PRIVATE_FILE, FolderAccess
 
 STRIPES = 64  # lock files; two keys share one with probability 1/64 and then only wait for each other
 LOCK_WAIT_S_MAX = (
@@ -31,6 +36,7 @@ LOCK_WAIT_S_MAX = (
 )
 LOCK_POLL_S_MIN = 0.000_2
 LOCK_POLL_S_MAX = 0.005
+OPEN_TRIES_MAX = 100  # of a lock file that other processes keep removing
 
 
 class LockTimeout(Timeout):
@@ -60,29 +66,66 @@ def time_after(clock_ns: int, now_ms: int) -> int:
 
 
 class FileLock(OwnFile):
-    """A lock file, open, and the lock on it once it is taken. The kernel gives that back when this process ends.
+    """A file, open, and the lock on it once it is taken. The kernel releases the lock when this process ends.
 
-    Opened again each time: a kept one would be shared by threads, and a ``flock`` does not exclude those who share
-    one. For the same reason a fork's child keeps none.
+    It is opened for each use: threads would share one that is kept, and a ``flock`` does not exclude those who share
+    it. For the same reason a fork's child keeps none.
     """
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path, os.O_RDWR | os.O_CREAT)
+    def __init__(self, path: str, flags: int = os.O_RDWR | os.O_CREAT) -> None:
+        super().__init__(path, flags)
+        self.path = path
+        self.writable = bool(flags & os.O_RDWR)
 
     def taken(self) -> bool:
-        """Take the lock, if nobody has it."""
+        """Take the lock. Return False if another open file holds it."""
         try:
             fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True
 
+    def is_named(self) -> bool:
+        """Return whether the path still names this file. If not, the lock keeps no other process away."""
+        try:
+            named = os.stat(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        own = os.fstat(self.descriptor)
+        return (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino)
+
     def close(self) -> None:
-        """Give the lock back. Closing is not enough: a child that is being forked has the file open as well."""
+        """Release the lock. Closing is not enough: a child that is being forked has the file open as well."""
         process()  # a fork's child has closed its copy then, and leaves the parent's lock alone
         if self.descriptor >= 0:
             fcntl.flock(self.descriptor, fcntl.LOCK_UN)
         super().close()
+
+
+def open_lock(path: str, access: FolderAccess) -> FileLock:
+    """Open a lock file of the store. Create it, and its folder, where it is missing."""
+    for _ in range(OPEN_TRIES_MAX):
+        with contextlib.suppress(FileNotFoundError):
+            return FileLock(path, os.O_RDWR)
+        with contextlib.suppress(FileNotFoundError):  # another process removes the folder just now
+            access.make_folders(os.path.dirname(path))
+            access.create(path, _create)
+    return FileLock(path, os.O_RDWR)
+
+
+def _create(path: str) -> None:
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE))
+
+
+def _open_object(path: str) -> FileLock | None:
+    """Open the file of an object; None where there is none."""
+    try:
+        try:
+            return FileLock(path, os.O_RDWR)
+        except PermissionError:  # another user's file, in a folder of ours: it can be replaced
+            return FileLock(path, os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
 
 
 class LockDeadline:
@@ -104,43 +147,84 @@ class LockDeadline:
 class Stripes:
     """The lock files of the store at ``root``, in ``folder``. Paths begin with the root as it is given here."""
 
-    def __init__(self, root: str, folder: str, machine: Machine) -> None:
+    def __init__(self, root: str, folder: str, machine: Machine, access: FolderAccess) -> None:
         self.folder = folder
         self._key_starts = len(root) + 1
         self._machine = machine
+        self._access = access
 
     def stripe_of(self, path: str) -> int:
-        """Which lock stands for the object at a path."""
+        """Return which lock stands for the object at a path."""
         return zlib.crc32(os.fsencode(path[self._key_starts :])) % STRIPES
 
     @contextlib.contextmanager
-    def locked(self, path: str, patience: LockDeadline) -> Iterator[int]:
-        """Hold the lock of the path's stripe; gives its descriptor. Raises LockTimeout when patience is at its end."""
+    def locked(self, path: str, patience: LockDeadline) -> Iterator[FileLock]:
+        """Hold the lock of the path's stripe. Raises LockTimeout when patience is at its end."""
+        lock_path = self._lock_path(path)
+        lock = self._taken(lambda: open_lock(lock_path, self._access), path, patience)
+        assert lock is not None
         try:
-            lock = FileLock(self._lock_path(path))
-        except FileNotFoundError:  # somebody has removed the folder
-            os.makedirs(self.folder, exist_ok=True)
-            lock = FileLock(self._lock_path(path))
-        try:
-            self._wait_for(lock, path, patience)
-            yield lock.descriptor
+            yield lock
         finally:
             lock.close()
 
+    @contextlib.contextmanager
+    def object_locked(self, path: str, patience: LockDeadline) -> Iterator[FileLock | None]:
+        """Hold the lock of the object's own file, under its stripe's; None where there is no such file."""
+        file = self._taken(lambda: _open_object(path), path, patience)
+        try:
+            yield file
+        finally:
+            if file is not None:
+                file.close()
+
     def clock_ns(self, path: str) -> int:
-        """The clock of the path's stripe."""
+        """Return the clock of the path's stripe."""
         try:
             return os.stat(self._lock_path(path)).st_mtime_ns
         except FileNotFoundError:
             return 0  # nothing of this stripe has ever ended
 
-    def end(self, lock: int, current: os.stat_result) -> int:
-        """Bring the stripe's clock up to a version that is about to end; answers the clock."""
-        clock_ns = os.stat(lock).st_mtime_ns
+    def end(self, lock: FileLock, current: os.stat_result) -> int:
+        """Bring the stripe's clock up to a version that is about to end. Return the clock."""
+        clock_ns = os.stat(lock.descriptor).st_mtime_ns
         if clock_ns < current.st_mtime_ns:
             clock_ns = current.st_mtime_ns
-            os.utime(lock, ns=(clock_ns, clock_ns))
+            try:
+                os.utime(lock.descriptor, ns=(clock_ns, clock_ns))
+            except PermissionError:  # another user's file
+                self._renew(lock, clock_ns)
         return clock_ns
+
+    def _renew(self, lock: FileLock, clock_ns: int) -> None:
+        """Put a lock file of this user, locked and with this time, in the place of another user's."""
+        renewal = FileLock(self._access.unnamed(lock.path), os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        try:
+            self._access.share(renewal.descriptor)
+            renewal.taken()
+            os.utime(renewal.descriptor, ns=(clock_ns, clock_ns))
+            os.rename(renewal.path, lock.path)
+            lock.descriptor, renewal.descriptor = renewal.descriptor, lock.descriptor
+        except OSError:
+            os.unlink(renewal.path)
+            raise
+        finally:
+            renewal.close()
+
+    def _taken(
+        self, opening: Callable[[], FileLock | None], path: str, patience: LockDeadline
+    ) -> FileLock | None:
+        """Open a file and take its lock, again where the file has lost its name meanwhile."""
+        while (lock := opening()) is not None:
+            try:
+                self._wait_for(lock, path, patience)
+                if lock.is_named():
+                    return lock
+            except BaseException:
+                lock.close()
+                raise
+            lock.close()
+        return None
 
     def _wait_for(self, lock: FileLock, path: str, patience: LockDeadline) -> None:
         pause = LOCK_POLL_S_MIN
@@ -148,7 +232,7 @@ class Stripes:
             left = patience.left()
             if left <= 0:
                 raise LockTimeout(
-                    f"{self._lock_path(path)!r} stayed locked for {patience.seconds:.1f} s. "
+                    f"{lock.path!r} stayed locked by another process for as long as this request could wait. "
                     "Remedy: find the stopped process that holds it (`fuser`) and continue or end it."
                 )
             self._machine.sleep(min(pause, left))

@@ -20,6 +20,7 @@ import itertools
 import os
 import select
 import struct
+import zlib
 from collections.abc import Iterator
 from hashlib import blake2b
 
@@ -29,7 +30,8 @@ from .. import forks
 from ..clock import Machine
 from ..threads import DaemonThreads
 from .base import Answered, Passed, PassTurn, Refused, TakeTurn, Turn
-from .file_locks import FileLock
+from .file_access import PRIVATE_FILE, FolderAccess
+from .file_locks import FileLock, open_lock
 
 LINGER_SHARE = 0.25  # of how long the last turn was held: so long at most those are waited for who came to it
 LINGER_SECONDS_MAX = 0.005  # a holder may have been stopped: that says nothing of the next turn
@@ -42,9 +44,9 @@ THREADS_MAX = 64  # that wait for coroutines
 PIPES_MAX = 64  # boxes that are kept open
 
 PIPE_BYTES_MAX = min(select.PIPE_BUF, 4096)
-_FRAME = struct.Struct(
-    "<HBQ16s"
-)  # its length; what it is; which wait it belongs to; the channel of who waits
+# Its length; the checksum of what follows; what it is; which wait it belongs to; the channel of who waits.
+_FRAME = struct.Struct("<HIBQ16s")
+_CHECKED_FROM = 6
 _NOTE, _ANSWER, _WAKE = range(3)
 _NOBODY = b"\0" * 16
 
@@ -116,9 +118,10 @@ class HeldTurn:
 class FolderTurns:
     """The turns of the store whose own files lie in ``folder``."""
 
-    def __init__(self, folder: str, machine: Machine, lingers: bool) -> None:
+    def __init__(self, folder: str, machine: Machine, access: FolderAccess, lingers: bool) -> None:
         self.folder = folder
         self._machine = machine
+        self._access = access
         self._lingers = lingers  # does a turn take so long that it pays to wait for others with it?
         self._guard = forks.lock()
         self._threads = DaemonThreads("osqueue-turns", THREADS_MAX, awaited=True)  # of coroutines that wait
@@ -264,10 +267,16 @@ class FolderTurns:
             channel.wait(min(left, LOOK_SECONDS))
 
     def _lock(self, key: str) -> HeldTurn | None:
-        box = self._box(key)
-        lock = FileLock(f"{self.folder}/{_stem(key)}.lock")
-        held = HeldTurn(lock, box, key)  # which gives it back, whatever comes
-        return held if lock.taken() else None
+        path = f"{self.folder}/{_stem(key)}.lock"
+        while True:
+            box = self._box(key)
+            lock = open_lock(path, self._access)
+            held = HeldTurn(lock, box, key)  # which releases it, whatever comes
+            if not lock.taken():
+                return None
+            if lock.is_named():
+                return held
+            lock.close()
 
     # ── Boxes and channels ───────────────────────────────────────────────────
     def _box(self, key: str) -> Pipe:
@@ -280,7 +289,7 @@ class FolderTurns:
                 self._prepare()
                 if len(self._boxes) >= PIPES_MAX:
                     self._boxes.clear()
-                box = self._boxes[key] = _open_pipe(f"{self.folder}/{_stem(key)}.box")
+                box = self._boxes[key] = _open_pipe(f"{self.folder}/{_stem(key)}.box", self._access)
         return box
 
     def _fill(self, box: Pipe, notes: list[WaitingNote]) -> None:
@@ -297,7 +306,7 @@ class FolderTurns:
                 if not channel.pipe.is_gone():
                     return channel
         name = self._machine.bits(64).to_bytes(8, "big").hex().encode()
-        return Channel(name, self._path(name))
+        return Channel(name, self._path(name), self._access)
 
     def _path(self, channel: bytes) -> str:
         return f"{self.folder}/{channel.decode()}.channel"
@@ -326,7 +335,7 @@ class FolderTurns:
 
     def _prepare(self) -> None:
         """Make the folder, and remove the channels of processes that are gone, once."""
-        os.makedirs(self.folder, exist_ok=True)  # somebody may have removed it
+        self._access.make_folders(self.folder)  # another process may have removed it
         if self._ready:
             return
         oldest = (self._machine.now_ms() - LEFTOVER_MS_MAX) / 1000
@@ -350,10 +359,10 @@ class FolderTurns:
 class Channel:
     """Where one caller waits."""
 
-    def __init__(self, name: bytes, path: str) -> None:
+    def __init__(self, name: bytes, path: str, access: FolderAccess) -> None:
         self.name = name
         self._path = path
-        self.pipe = _open_pipe(path)
+        self.pipe = _open_pipe(path, access)
         self._poll = select.poll()
         self._poll.register(self.pipe.descriptor, select.POLLIN)
 
@@ -391,10 +400,9 @@ def _notes_in(box: Pipe) -> list[WaitingNote]:
     ]
 
 
-def _open_pipe(path: str) -> Pipe:
-    """A named pipe, made where there is none, open at both ends: so it is never at its end, and never lost."""
-    with contextlib.suppress(FileExistsError):
-        os.mkfifo(path, 0o644)
+def _open_pipe(path: str, access: FolderAccess) -> Pipe:
+    """A named pipe, created where there is none, open at both ends: so it is never at its end, and never lost."""
+    access.create(path, lambda name: os.mkfifo(name, PRIVATE_FILE))
     return Pipe(path, os.O_RDWR)
 
 
@@ -412,14 +420,18 @@ def _stem(key: str) -> str:
 
 
 def _framed(kind: int, wait: int, channel: bytes, content: bytes) -> bytes:
-    return _FRAME.pack(_FRAME.size + len(content), kind, wait, channel) + content
+    data = _FRAME.pack(_FRAME.size + len(content), 0, kind, wait, channel) + content
+    length, _, *rest = _FRAME.unpack_from(data)
+    return _FRAME.pack(length, zlib.crc32(data[_CHECKED_FROM:]), *rest) + content
 
 
 def _frames(data: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
+    """Read what pipes brought, up to a frame that is not whole: another process wrote or read a part of one."""
     at = 0
     while at + _FRAME.size <= len(data):
-        length, kind, wait, channel = _FRAME.unpack_from(data, at)
-        if length < _FRAME.size:
+        length, checksum, kind, wait, channel = _FRAME.unpack_from(data, at)
+        frame = data[at : at + length]
+        if len(frame) != length or length < _FRAME.size or zlib.crc32(frame[_CHECKED_FROM:]) != checksum:
             return
-        yield kind, wait, channel.rstrip(b"\0"), data[at + _FRAME.size : at + length]
+        yield kind, wait, channel.rstrip(b"\0"), frame[_FRAME.size :]
         at += length
