@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import pytest
 
 from osqueue.asgi.neighbours import VARIABLE, Neighbours, Place, serving_together
+from osqueue.asgi.tokens import Identity
 from osqueue.contract.error_codes import Forbidden
 from osqueue.server.app import ApiRequest, ApiResponse
 from osqueue.server.async_app import AsyncApi
@@ -225,3 +226,15 @@ def test_a_folder_whose_path_is_too_long_for_sockets_is_said_and_does_without(
 
     assert asyncio.run(scene()) == 4
     assert "do not share commits" in caplog.text
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_reader_has_no_events_recorded_by_another_process() -> None:
+    async def scene(two: Two) -> None:
+        await two.post(two.jobs, {"jobs": [{"payload": 1}]})
+        events = f"/v1/queues/{two.queue}/events"
+        for permit, status in ((Identity(read_only=True).permit, 409), (None, 200)):
+            told = await two.here.answer(ApiRequest("GET", events, permit=permit))
+            assert (told.status, two.here._links != {}) == (status, True)
+
+    together(scene)

@@ -55,3 +55,9 @@ def test_what_may_not_be_done_is_refused_here() -> None:
     reader = Identity(read_only=True)
     told = answer("http://127.0.0.1:1", "POST", "/v1/queues/mail/redrive", permit=reader.permit)
     assert told.status == 403
+
+
+def test_a_server_that_only_reads_asks_the_api_for_no_events() -> None:
+    reader = Identity(read_only=True)
+    told = answer("http://127.0.0.1:1", "GET", "/v1/queues/mail/events", permit=reader.permit)
+    assert (told.status, told.code) == (403, "forbidden")

@@ -24,7 +24,8 @@ from zlib import crc32
 import msgspec
 from msgspec import Struct
 
-from ..contract.route import QUEUES
+from ..contract.error_codes import Forbidden
+from ..contract.route import QUEUES, Route
 from ..contract.schemas import Fault
 from ..server.app import ApiRequest, ApiResponse, failed, failure
 from ..server.async_app import AsyncApi
@@ -48,6 +49,7 @@ class _Asked(Struct, array_like=True, frozen=True):
     query: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
     deadline_s: float = 0.0
+    reads_only: bool = False  # the caller may not change the queue
 
 
 class _Told(Struct, array_like=True, frozen=True):
@@ -166,7 +168,7 @@ class Neighbours:
             self._away_until[home] = self.api.machine.monotonic() + AWAY_SECONDS
             return await self.api.answer(request)
         try:
-            return await link.ask(request)
+            return await link.ask(request, reads_only=not self.api.may_change(request))
         except _Lost:
             self._links.pop(home, None)
             return await self.api.answer(request) if request.method == "GET" else failure(_GONE)
@@ -187,7 +189,8 @@ class Neighbours:
         tasks: dict[int, asyncio.Task[None]] = {}
 
         async def answer(asked: _Asked) -> None:
-            request = ApiRequest(asked.method, asked.path, asked.query, asked.body, asked.deadline_s)
+            permit = _permit_reads if asked.reads_only else None
+            request = ApiRequest(asked.method, asked.path, asked.query, asked.body, asked.deadline_s, permit)
             found = await self.api.answer(request)
             told = _Told(asked.number, found.status, found.body, found.headers, found.code, found.notes)
             _write(writer, told)
@@ -234,14 +237,15 @@ class _Link:
         """Connect. Raises OSError."""
         return cls(*(await asyncio.open_unix_connection(path)))
 
-    async def ask(self, request: ApiRequest) -> ApiResponse:
+    async def ask(self, request: ApiRequest, reads_only: bool = False) -> ApiResponse:
         """Raises _Lost where no answer comes any more."""
         if self.lost:
             raise _Lost
         number = next(self._numbers)
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         asked = _Asked(
-            number, request.method, request.path, tuple(request.query), request.body, request.deadline_s
+            *(number, request.method, request.path, tuple(request.query), request.body, request.deadline_s),
+            reads_only=reads_only,
         )
         try:
             _write(self._writer, asked)
@@ -271,6 +275,12 @@ class _Link:
     def close(self) -> None:
         """Hang up."""
         self._hearing.cancel()
+
+
+def _permit_reads(route: Route, queue: str) -> None:
+    """Raise Forbidden for the check whether the caller may change the queue: the request itself was permitted."""
+    if route.name == "configure":
+        raise Forbidden("this caller only reads.", permanent=True)
 
 
 def _write(writer: asyncio.StreamWriter, message: Struct) -> None:

@@ -10,13 +10,14 @@ from typing import Any
 
 from ..client.transports.base import ApiCall, LostCall, Transport
 from ..clock import MACHINE, Machine
-from ..contract.error_codes import fault_of
+from ..contract.error_codes import Forbidden, fault_of
 from ..contract.operations import ROUTES
 from ..contract.route import pattern
 from ..contract.schemas import Fault
 from ..errors import OsqueueError
 from ..server.app import JSON, ApiRequest, ApiResponse, failure
 from ..server.reading import id_of, segment
+from ..server.request import may_change
 
 
 def _unheard(queue: str) -> None:
@@ -64,6 +65,12 @@ class ApiProxy:
                 notes["operation"] = route.name
                 if request.permit is not None:
                     request.permit(route, path.get("queue", ""))
+                if route.name == "events" and not may_change(request.permit, path["queue"]):
+                    raise Forbidden(
+                        "events: this server only reads, and the API behind it may have them recorded. Read them from"
+                        " that API.",
+                        permanent=True,
+                    )
                 return ApiCall(route, path, tuple(request.query), request.body, timeout=request.deadline_s)
         return None
 

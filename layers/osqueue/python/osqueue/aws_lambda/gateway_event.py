@@ -8,8 +8,9 @@ from urllib.parse import quote
 
 from ..contract.error_codes import Malformed, fault_of
 from ..contract.functions import DEADLINE_MARGIN_S, GATEWAY_TIMEOUT_S
-from ..server.app import ApiRequest, ApiResponse, Permit, failure
+from ..server.app import ApiRequest, ApiResponse, failure
 from ..server.reading import pairs_of
+from ..server.request import Permit
 
 # A longer body is sent as base64, which grows less than text whose quotes are escaped.
 TEXT_BYTES_MAX = 1024 * 1024

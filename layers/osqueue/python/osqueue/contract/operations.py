@@ -191,7 +191,8 @@ ROUTES: tuple[Route, ...] = (
         name="events",
         method="GET",
         path=QUEUE + "/events",
-        what="Transitions of jobs, whoever committed them. They are recorded while somebody asks for them.",
+        what="Transitions of jobs, whoever committed them. They are recorded for a day after each read by a caller"
+        " that may change the queue; one that may only read does not begin to record them.",
         function="queues",
         module="admin",
         answer=admin_schemas.EventPage,
@@ -202,7 +203,7 @@ ROUTES: tuple[Route, ...] = (
             _LIMIT,
             Query("wait", float, "seconds to wait for the first"),
         ),
-        faults=(404, 410),
+        faults=(404, 409, 410),
     ),
     Route(
         name="configure",

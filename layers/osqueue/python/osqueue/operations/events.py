@@ -23,7 +23,7 @@ from ..core.encoding import decode_head
 from ..core.event_log import POSITIONS_PER_COMMIT
 from ..core.queue_ops import RecordEvents
 from ..core.state import State, Transition
-from ..errors import Damaged, Expired, NotFound
+from ..errors import Conflict, Damaged, Expired, NotFound
 from ..model.event import PREFIX, Event, ShardPosition, cursor_of, positions_of, public_event
 from ..model.validation import milliseconds, moment_ms
 from ..objects import event_objects
@@ -58,12 +58,18 @@ class EventReader:
         since: str | datetime | float | None,
         poll: float = POLL_SECONDS,
         creates: bool = True,
+        records: bool = True,
     ) -> None:
-        """Read from a cursor, from a time, or from now on. ``creates``: a queue that is not there. Raises Rejected."""
+        """Read from a cursor, from a time, or from now on.
+
+        ``creates``: whether a queue that is missing is created. ``records``: whether the reader has transitions
+        recorded; if not, it commits nothing. Raises Rejected.
+        """
         self._flows = flows
         self._queue = flows.queue
         self._pace = flows.pace(milliseconds(poll, "poll", POLL_MS_MIN, POLL_MS_MAX) / 1000)
-        self._creates = creates
+        self._creates = creates and records
+        self._records = records
         self._heads: dict[int, SeenHead] = {}
         self.positions: dict[int, ShardPosition] = {}  # by shard
         self._since_ms: int | None = None  # None: shards that come later are read from their beginning
@@ -110,7 +116,10 @@ class EventReader:
         yield from self._read_heads(range(len(self._heads), self._heads[0].state.settings.shards))
         for shard, head in self._heads.items():
             now = yield from self._flows.moment(shard, head.state)
-            if head.state.log.until_ms - now < limits.EVENTS_KEPT_MS * (ASKS_PER_LOG - 1) // ASKS_PER_LOG:
+            if not self._records:
+                if not head.state.log.is_recorded_at(now):
+                    raise NotRecorded(self._queue)
+            elif head.state.log.until_ms - now < limits.EVENTS_KEPT_MS * (ASKS_PER_LOG - 1) // ASKS_PER_LOG:
                 yield Submit(shard, (RecordEvents(),))
                 yield from self._read_heads([shard])
             if shard not in self.positions:
@@ -211,6 +220,17 @@ class EventReader:
                 at = ShardPosition(at.epoch, state.seq, at.position + 1)
                 found.append(ReadTransition(row.at_ms, shard, at, row))
         return found
+
+
+class NotRecorded(Conflict):
+    """The transitions of a queue are not recorded, and their reader may not have them recorded."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(
+            f"events are not recorded on queue {queue}, and this caller may only read. They are recorded for a day"
+            " after each read by a caller that may change the queue: one with the role operate, or 'osqueue events'"
+            " over the store."
+        )
 
 
 def _gone(why: str) -> Expired:

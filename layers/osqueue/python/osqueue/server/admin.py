@@ -125,7 +125,9 @@ def events(request: RequestContext) -> QueueFlow[bytes]:
     query = request.query
     limit = validation.whole_number(query.get("limit", EVENTS_PER_PAGE_MAX), "limit", 1, EVENTS_PER_PAGE_MAX)
     wait_s = request.wait_s(query.get("wait"))
-    reader = EventReader(request.warm.flows, since_of(query.get("since")), creates=False)
+    reader = EventReader(
+        request.warm.flows, since_of(query.get("since")), creates=False, records=request.may_change
+    )
     found = yield from reader.page(limit, wait_s)
 
     def page(most: int) -> EventPage:

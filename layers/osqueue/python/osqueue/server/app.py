@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -32,7 +32,7 @@ from ..stores.counting import CountingStore
 from .answers import ANSWER_BYTES_MAX, StatusAnswer
 from .queues import BlockingServedQueue, ServedQueue
 from .reading import Pairs, query_of, segment
-from .request import RequestContext, in_time
+from .request import Permit, RequestContext, in_time, may_change
 
 if TYPE_CHECKING:
     from ..events import Sink
@@ -43,11 +43,6 @@ RETRY_AFTER_S = 1.0  # where an error that passes does not say
 JSON = "application/json"
 
 log = logging.getLogger("osqueue.server")
-
-
-Permit = Callable[
-    [Route, str], None
-]  # of an operation with a queue, "" for none; raises Unauthorized, Forbidden
 
 
 class ApiRequest(Struct, frozen=True):
@@ -131,6 +126,11 @@ class ApiBase(Generic[Q]):
         if request.permit is not None:
             request.permit(route, path.get("queue", ""))
 
+    def may_change(self, request: ApiRequest) -> bool:
+        """Return whether the caller of a request may change the queue in it. Raises what ``permit`` raises."""
+        _, path = self._route(request)
+        return may_change(request.permit, path.get("queue", ""))
+
     def _call(self, request: ApiRequest, notes: dict[str, Any]) -> tuple[Q | None, QueueFlow[Any]]:
         """The flow that carries out a request, and the queue that runs it; None: any driver does."""
         until = self.machine.monotonic() + request.deadline_s
@@ -144,7 +144,7 @@ class ApiBase(Generic[Q]):
         query = query_of(route, request.query)
         queue = self.queue(path["queue"]) if "queue" in path else None
         context = RequestContext(
-            route, path, query, request.body, self.machine, self.store, until, queue, notes
+            *(route, path, query, request.body, self.machine, self.store, until, queue, notes, request.permit)
         )
         return queue, in_time(_operation(route)(context), self.machine, until)
 

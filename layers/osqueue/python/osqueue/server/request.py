@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from ..clock import Machine
 from ..commit.effects import AwaitNews, QueueFlow, Sleep, Submit
+from ..contract.error_codes import Forbidden
 from ..contract.functions import WAIT_S_MAX
 from ..contract.route import Route
 from ..errors import OsqueueError, Rejected, Timeout, shown
@@ -18,6 +19,9 @@ from .queues import ServedQueue
 from .reading import body_of, id_of
 
 R = TypeVar("R")
+Permit = Callable[
+    [Route, str], None
+]  # of an operation with a queue, "" for none; raises Unauthorized, Forbidden
 
 JOBS_NOTED_MAX = 20
 WAIT_MARGIN_S = 1.0  # for which nobody waits any more, so that an answer can still be made
@@ -35,6 +39,7 @@ class RequestContext(Struct, frozen=True):
     until: float  # monotonic seconds: when it has to be answered
     queue: ServedQueue | None  # the one in the path
     notes: dict[str, Any]  # what a log may say about it
+    permit: Permit | None = None  # who calls may do this; None: whoever passed the request on has checked it
 
     def read(self) -> Any:
         """The body, of the type that the route asks for. Raises Malformed and Rejected."""
@@ -52,6 +57,11 @@ class RequestContext(Struct, frozen=True):
         """The queue; only where the path names one."""
         assert self.queue is not None, f"{self.route.path} is of no queue"
         return self.queue
+
+    @property
+    def may_change(self) -> bool:
+        """Whether the caller may change the queue, and not only read it."""
+        return may_change(self.permit, self.name)
 
     @property
     def id(self) -> str:
@@ -80,6 +90,18 @@ class RequestContext(Struct, frozen=True):
                 field="wait",
             )
         return max(0.0, min(seconds, self.left - WAIT_MARGIN_S))
+
+
+def may_change(permit: Permit | None, queue: str) -> bool:
+    """Return whether a caller may change the settings of a queue."""
+    from ..contract.operations import BY_NAME  # the routes that a function does not answer are rarely needed
+
+    try:
+        if permit is not None:
+            permit(BY_NAME["configure"], queue)
+    except Forbidden:
+        return False
+    return True
 
 
 def in_time(flow: QueueFlow[R], machine: Machine, until: float) -> QueueFlow[R]:

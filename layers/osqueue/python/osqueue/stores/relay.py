@@ -120,16 +120,15 @@ class Relay:
     def _known_secret(self) -> Generator[StoreRequest, StoreReply, bytes]:
         if self._secret:
             return self._secret
-        drawn = self._machine.bits(SECRET_BITS).to_bytes(SECRET_BITS // 8, "big")
-        written = yield PutIfAbsent(SIGNER, drawn)
-        found = drawn if isinstance(written, Written) else None
-        if found is None:
-            read = yield Get(SIGNER)
-            if not isinstance(read, Found):
-                raise read.error if isinstance(read, Failed) else Unavailable(f"{SIGNER} cannot be read")
-            found = read.body
-        self._secret = found
-        return found
+        read = yield Get(SIGNER)  # first: a reader may not be allowed to write
+        if isinstance(read, Missing):
+            drawn = self._machine.bits(SECRET_BITS).to_bytes(SECRET_BITS // 8, "big")
+            written = yield PutIfAbsent(SIGNER, drawn)
+            read = Found(drawn, "", 0) if isinstance(written, Written) else (yield Get(SIGNER))
+        if not isinstance(read, Found):
+            raise read.error if isinstance(read, Failed) else Unavailable(f"{SIGNER} cannot be read")
+        self._secret = read.body
+        return self._secret
 
 
 def _signature(secret: bytes, text: bytes) -> str:
