@@ -1,16 +1,24 @@
-"""Errors: what they carry survives the way to another process."""
+"""Errors: what they carry survives the way to another process, and a time limit is not taken for one."""
 
 from __future__ import annotations
 
 import copy
+import os
 import pickle
+import signal
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from osqueue import errors
+from osqueue import Queue, errors
 from osqueue.errors import JobFailed, OsqueueError, Rejected, Unavailable, WaitTimeout
 from osqueue.events import Undelivered
+from osqueue.model.codecs import Codec
+from osqueue.stores.base import Get
+from osqueue.stores.file import FileStore
+from osqueue.stores.memory import MemoryStore
 
 KINDS = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, OsqueueError)]
 FULL: list[OsqueueError] = [
@@ -30,3 +38,79 @@ def test_an_error_that_goes_to_another_process_arrives_whole(error: OsqueueError
     arrived = again(error)
     assert type(arrived) is type(error)
     assert (str(arrived), vars(arrived)) == ("no", vars(error))
+
+
+# ── Time limits ──────────────────────────────────────────────────────────────
+class TimeLimit(TimeoutError):
+    """What a signal handler raises: also an OSError, which stores explain."""
+
+
+class Limit:
+    """A signal handler as libraries have them."""
+
+    def handle(self, number: int, frame: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        raise TimeLimit
+
+
+def limit(*_: object) -> None:
+    raise TimeLimit
+
+
+class Interrupted:
+    """A serialiser that is interrupted."""
+
+    name = "own"
+
+    def dumps(self, value: object) -> bytes:
+        signal.raise_signal(signal.SIGUSR1)
+        return b""
+
+    def loads(self, data: bytes, type: object) -> object:
+        signal.raise_signal(signal.SIGUSR1)
+        return None
+
+
+def read_interrupted(folder: Path) -> None:
+    """Read from a folder whose files cannot be opened before a signal comes."""
+    store = FileStore(folder, fsync=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "open", lambda *_, **__: signal.raise_signal(signal.SIGUSR1))
+        store.perform(Get("key"))
+
+
+def observe_interrupted(folder: Path) -> None:
+    """Commit a job whose observer is interrupted."""
+    q: Queue[object] = Queue(MemoryStore(), "mail")
+    q._observe(lambda _: signal.raise_signal(signal.SIGUSR1))
+    q.enqueue("job")
+
+
+INTERRUPTED: dict[str, Callable[[Path], object]] = {
+    "encode": lambda _: Codec(Interrupted()).encode(1, "payload"),
+    "decode": lambda _: Codec(Interrupted()).decode(b"", "own"),
+    "read": read_interrupted,
+    "observe": observe_interrupted,
+}
+
+
+@pytest.mark.parametrize("handler", [limit, Limit().handle])
+@pytest.mark.parametrize("place", INTERRUPTED)
+def test_a_time_limit_of_a_signal_handler_stays_what_it_is(place: str, handler: Any, tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(TimeLimit):
+            INTERRUPTED[place](tmp_path)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_an_exception_without_a_signal_handler_is_not_passed_on() -> None:
+    def inner(frame: object) -> None:
+        raise TimeLimit
+
+    with pytest.raises(TimeLimit) as caught:
+        inner(None)
+    errors.pass_on_interruption(caught.value)

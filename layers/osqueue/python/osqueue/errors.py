@@ -23,6 +23,20 @@ def shown(value: object) -> str:
         return f"(a {type(value).__name__} that cannot be shown)"
 
 
+def pass_on_interruption(error: BaseException) -> None:
+    """Raise ``error`` again if a signal handler raised it, as for a time limit; return otherwise.
+
+    Call it where any exception becomes an error of this library or is logged: a time limit has to reach its own code.
+    A handler is recognised by its argument: Python passes the frame that it interrupts.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        interrupted, trace = trace.tb_frame, trace.tb_next
+        for value in trace.tb_frame.f_locals.values():
+            if value is interrupted or (type(value) is tuple and any(each is interrupted for each in value)):
+                raise error
+
+
 class OsqueueError(Exception):
     """Base of every error this library raises on purpose."""
 

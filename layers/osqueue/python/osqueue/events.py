@@ -20,7 +20,7 @@ from . import forks
 from .clock import MACHINE, Machine
 from .core import state as stored
 from .core.encoding import cut_by_weight
-from .errors import OsqueueError, Rejected, Unavailable, shown
+from .errors import OsqueueError, Rejected, Unavailable, pass_on_interruption, shown
 from .limits import ERROR_CHARS_MAX, KB
 from .masking import without_secrets
 from .model.event import NAMES, Event, public_events
@@ -103,6 +103,7 @@ class CallbackSink:
             try:
                 self._function(event)
             except Exception as error:  # noqa: BLE001 - it is the caller's code
+                pass_on_interruption(error)
                 failed, last = failed + 1, error
         if last is not None:
             raise Undelivered(_words(last), failed) from last
@@ -160,6 +161,7 @@ class EventBridgeSink:
             try:
                 answer = self._asked().put_events(Entries=left)
             except Exception as error:  # noqa: BLE001 - botocore raises many kinds, and a client may be anybody's
+                pass_on_interruption(error)
                 why, silent = _words(error), True
                 continue
             silent = False
@@ -265,6 +267,7 @@ class EventOutlet:
             try:
                 sink.send(given)
             except Exception as error:  # noqa: BLE001 - the commit is done; nothing may make it look undone
+                pass_on_interruption(error)
                 self._count(name, len(given), error)
             else:
                 self._count(name, len(given), None)

@@ -6,7 +6,7 @@ import functools
 import os
 from typing import Any
 
-from ..errors import Rejected, Unavailable
+from ..errors import Rejected, Unavailable, pass_on_interruption
 from .sigv4 import AwsCredentials
 
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
@@ -51,6 +51,7 @@ def found_credentials() -> AwsCredentials:
         given = _session().get_credentials()
         frozen = None if given is None else given.get_frozen_credentials()
     except Exception as error:  # noqa: BLE001 - a provider may run any command, or call any service
+        pass_on_interruption(error)
         raise Unavailable(f"the credentials of AWS cannot be had ({type(error).__name__})") from None
     if frozen is None:
         raise Unavailable(_NONE, permanent=True)

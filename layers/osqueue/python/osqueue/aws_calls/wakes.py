@@ -16,7 +16,7 @@ from msgspec import Struct
 from .. import forks
 from ..clock import MACHINE, Machine
 from ..core.consumers import Wake
-from ..errors import OsqueueError, Rejected, Unavailable, shown
+from ..errors import OsqueueError, Rejected, Unavailable, pass_on_interruption, shown
 from ..model.fields import moment
 from .caller import AwsCaller
 from .eventbridge import error_code
@@ -108,6 +108,7 @@ class LambdaWaker:
             except OsqueueError as error:
                 failure = error.message
             except Exception as error:  # noqa: BLE001 - a wake is a hint: whatever is wrong, the commit is done
+                pass_on_interruption(error)
                 failure = type(error).__name__
             if failure is not None:
                 failures.append(failure)

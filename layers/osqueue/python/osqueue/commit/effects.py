@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..core.ops import Op
+from ..errors import pass_on_interruption
 from ..stores.base import StoreRequest
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ def submit_together(flows: Sequence[QueueFlow[Any]]) -> QueueFlow[list[Any]]:
         except StopIteration as stop:
             found[at] = stop.value
         except Exception as failure:  # noqa: BLE001 - it is this flow's answer; its caller decides
+            pass_on_interruption(failure)
             found[at] = failure
 
     try:

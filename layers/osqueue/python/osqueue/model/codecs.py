@@ -11,14 +11,17 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ..errors import OsqueueError, Rejected, shown
+from ..errors import OsqueueError, Rejected, pass_on_interruption, shown
 from .validation import message_of, plain_text
 
 _NUMBER_AS_KEY = re.compile(rb'"-?[0-9][^"\\]*":')
 
 
 class Serializer(Protocol):
-    """What a serialiser of your own has to offer. ``name`` is stored with each job: keep it short and stable."""
+    """What a serialiser of your own has to offer. ``name`` is stored with each job: keep it short and stable.
+
+    Whatever a method raises becomes Rejected, except the exceptions of signal handlers: a time limit stays one.
+    """
 
     name: str
 
@@ -137,6 +140,7 @@ class Codec:
         try:
             data = self.serializer.dumps(value)
         except Exception as error:  # a serialiser of the caller's own may raise anything
+            pass_on_interruption(error)
             raise Rejected(
                 f"{field}: {type(value).__name__} cannot be serialised as {self.name} ({message_of(error)}). Pass"
                 " plain data, or connect with a serializer of your own.",
@@ -162,6 +166,7 @@ class Codec:
         try:
             return serializer.loads(data, type)
         except Exception as error:
+            pass_on_interruption(error)
             raise Rejected(
                 f"{field}: it does not decode as {name} ({message_of(error)}).", field=field
             ) from error

@@ -82,7 +82,7 @@ class HeadWaiter:
         if wake is not None:
             try:
                 wake()
-            except Exception:  # noqa: BLE001 - its event loop was closed: nobody is there any more
+            except RuntimeError:  # its event loop was closed
                 self._wake = None
 
 

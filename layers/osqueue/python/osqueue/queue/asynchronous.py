@@ -23,7 +23,7 @@ from ..commit.effects import AwaitNews, Effect, HeadPlace, QueueEffect, QueueFlo
 from ..commit.group import CommitWaiter, give_back
 from ..core.consumers import Wake
 from ..core.reduce import Told
-from ..errors import OsqueueError
+from ..errors import OsqueueError, pass_on_interruption
 from ..model.job import Job
 from ..model.payload_type import T
 from ..operations.context import Writers
@@ -220,6 +220,7 @@ class AsyncQueue(AsyncRunner, QueueBase[AsyncLease[T], T]):
                         if isawaitable(answer):
                             await answer
                     except Exception as error:  # noqa: BLE001 - it is the caller's code
+                        pass_on_interruption(error)
                         each.failed(self.name, event, error)
         return reader.cursor
 

@@ -22,7 +22,7 @@ from ..commit.driver import BlockingDriver
 from ..commit.effects import AwaitNews, HeadPlace, QueueEffect, QueueFlow, Submit
 from ..commit.event_queue import EventQueue
 from ..commit.group import BlockingGroup
-from ..errors import OsqueueError
+from ..errors import OsqueueError, pass_on_interruption
 from ..model.job import Job
 from ..model.payload_type import T
 from ..operations.context import Writers
@@ -185,6 +185,7 @@ class Queue(BlockingRunner, QueueBase[Lease[T], T]):
                     try:
                         each.function(event)
                     except Exception as error:  # noqa: BLE001 - it is the caller's code
+                        pass_on_interruption(error)
                         each.failed(self.name, event, error)
         return reader.cursor
 

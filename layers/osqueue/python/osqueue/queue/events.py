@@ -11,7 +11,7 @@ from ..commit.event_queue import OnEvents
 from ..core.consumers import Wake
 from ..core.reduce import Told
 from ..core.state import Transition
-from ..errors import NotSupported, Rejected, shown
+from ..errors import NotSupported, Rejected, pass_on_interruption, shown
 from ..model.validation import milliseconds
 from ..operations.context import Writers
 from ..operations.head_board import NEVER
@@ -162,7 +162,8 @@ class QueueEvents:
     def _protected(self, function: Callable[..., object], *told: Any) -> None:
         try:
             function(*told)
-        except Exception:  # the commit is done; nothing may make it look undone
+        except Exception as error:  # the commit is done; nothing may make it look undone
+            pass_on_interruption(error)
             import logging
 
             logging.getLogger("osqueue").exception("an observer of queue %s failed", self.name)

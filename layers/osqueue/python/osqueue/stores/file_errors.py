@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from ..errors import OsqueueError, Rejected, Unavailable
+from ..errors import OsqueueError, Rejected, Unavailable, pass_on_interruption
 
 _REMEDIES = {
     errno.ENOSPC: "the disk is full; free space or move the store",
@@ -27,6 +27,7 @@ FLUSH = "flush"  # the verb of what comes after it
 
 def explained(verb: str, path: str, error: OSError) -> OsqueueError:
     """The error to raise when ``verb`` failed at ``path``."""
+    pass_on_interruption(error)
     number = error.errno or 0
     if number == errno.ENAMETOOLONG:
         return Rejected(

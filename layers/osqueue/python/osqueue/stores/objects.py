@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from .. import forks
-from ..errors import NotInstalled, OsqueueError
+from ..errors import NotInstalled, OsqueueError, pass_on_interruption
 from .base import (
     KEY_BYTES_MAX,
     LIST_KEYS_MAX,
@@ -348,6 +348,7 @@ class ObjectStore(PerformingStore):
         """What obstore's exception says: the status that stands in its text, else what its type stands for."""
         if isinstance(error, OsqueueError):
             raise error
+        pass_on_interruption(error)
         text = str(error)
         if self.unidentified.search(text):
             return self.fault(unidentified=True)

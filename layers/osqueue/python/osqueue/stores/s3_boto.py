@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .. import forks
-from ..errors import Rejected, Unavailable
+from ..errors import Rejected, Unavailable, pass_on_interruption
 from .base import (
     KEY_BYTES_MAX,
     LIST_KEYS_MAX,
@@ -295,6 +295,7 @@ class _Faulty(Exception):
 
 
 def _fault(error: Exception, timeouts: Timeouts) -> S3Fault:
+    pass_on_interruption(error)
     from botocore.exceptions import (
         ClientError,
         ConnectTimeoutError,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from ..errors import NotSupported, OsqueueError, Timeout, Unavailable
+from ..errors import NotSupported, OsqueueError, Timeout, Unavailable, pass_on_interruption
 from ..masking import without_secrets
 from .certificates import CA_OPTION, certificate_refused
 
@@ -53,6 +53,7 @@ def word_of(error: Exception) -> str:
 
 def explained(error: Exception, server: str, *, answered: bool) -> OsqueueError:
     """The error to raise for one of the client's. ``answered``: the server said it, and changed nothing."""
+    pass_on_interruption(error)
     where = f"the server {server}"
     name = type(error).__name__
     if name == "TimeoutError":

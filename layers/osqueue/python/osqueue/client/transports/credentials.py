@@ -11,7 +11,7 @@ import re
 from typing import Any, Protocol
 
 from ... import forks
-from ...errors import NotInstalled, Rejected, Unavailable
+from ...errors import NotInstalled, Rejected, Unavailable, pass_on_interruption
 
 TOKEN_VARIABLE = "OSQUEUE_TOKEN"  # noqa: S105 - the name of the variable that holds it
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
@@ -106,6 +106,7 @@ def frozen_of(session: Any) -> Any:
 
 def credentials_unavailable(error: Exception) -> Unavailable:
     """The error for credentials that a provider failed to bring."""
+    pass_on_interruption(error)
     from botocore import exceptions as of
 
     return Unavailable(
