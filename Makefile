@@ -46,7 +46,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 export AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED := true
 
-.PHONY: help setup check-tools check-node check-java docs dashboard demo unit check test lint types format soak bench emulator lock release layers synth diff bootstrap deploy smoke clean
+.PHONY: help setup check-tools check-node check-java docs dashboard demo unit pythons check test lint types format soak bench emulator lock release layers synth diff bootstrap deploy smoke clean
 
 help: ## Show this list
 	@echo "osqueue: make <target>"
@@ -109,12 +109,31 @@ demo: setup ## Replay a real log of 18,239 jobs over HTTP through the local stac
 unit: setup ## Run the unit tests: about half a minute, no Java, no Node.js (ARGS="-k lease -x" goes to pytest; TESTS=tests/contract)
 	@$(RUN) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
 
+# Each is on PATH or in pyenv's folder (whose shims may not run), and has an environment of its own. The rooms are those
+# that depend on the interpreter: a whole run of the unit tests costs some CPU minutes.
+PYTHONS_TESTS ?= $(addprefix tests/unit/,asgi commit election model queue server stores worker) $(wildcard tests/unit/test_*.py)
+
+pythons: setup ## Run unit tests on each other Python of the classifiers that is found here
+	@tested=$$($(RUN) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); found=; \
+	for version in 3.11 3.12 3.13 3.14; do \
+	  [ $$version != $$tested ] || continue; \
+	  for python in python$$version "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$version.*/bin/python; do \
+	    "$$python" -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$$version')" 2>/dev/null || continue; \
+	    found=1; echo "Python $$version: $$python"; \
+	    UV_PROJECT_ENVIRONMENT=.venv-$$version $(UV) sync --quiet --frozen --extra all --python "$$python"; \
+	    .venv-$$version/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTHONS_TESTS) $(ARGS); \
+	    break; \
+	  done; \
+	done; \
+	[ "$$found" ] || echo "found no other Python than $$tested: install python3.12 or later to test with it"
+
 # To check the types keeps one core busy for a minute where nothing is cached: the tests begin meanwhile.
 check: lint ## Run style, types, and the unit, contract and simulation tests: a few minutes, no Java, no Node.js
 	@$(MAKE) --no-print-directory -j 2 types unit TESTS="tests/contract tests/simulation tests/unit"
 
 test: check-node check-java $(CDK) $(PAGE) $(AZURITE) lint ## Run everything, as continuous integration does: style, types, all tests
 	@$(MAKE) --no-print-directory -j 2 types unit TESTS=tests
+	@$(MAKE) --no-print-directory pythons
 
 lint: setup ## Check style, banned names and formatting
 	@.venv/bin/ruff check $(CODE)
@@ -196,5 +215,5 @@ smoke: setup ## Run one job through the deployed API of ENV (dev): enqueue, clai
 	@$(RUN) -m infra.smoke $(if $(ADDRESS),--address "$(ADDRESS)",--env $(ENV)) $(ARGS)
 
 clean: ## Remove everything that set-up and the tools made
-	@rm -rf .venv .venv-tools .venv-peer .venv-emulator node_modules dashboard/node_modules tests/azurite/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	@rm -rf .venv .venv-3.* .venv-tools .venv-peer .venv-emulator node_modules dashboard/node_modules tests/azurite/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -172,7 +172,8 @@ def test_whose_caller_hangs_up_is_not_worked_for_any_more() -> None:
 def test_a_home_that_is_not_there_keeps_nobody_waiting() -> None:
     async def scene(two: Two) -> tuple[int, dict[str, int]]:
         await two.there.close()
-        os.unlink(two.there.place.socket(two.there.place.number))
+        with suppress(FileNotFoundError):  # since Python 3.13 the event loop removes the socket itself
+            os.unlink(two.there.place.socket(two.there.place.number))
         done = await two.post(two.jobs, {"payload": 1})
         return done.status, two.here.api.store.requests
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import pydoc
+import re
 from typing import Any, get_type_hints
 
 import pytest
@@ -91,9 +92,10 @@ def test_the_settings_that_type_checkers_know_are_all_there_are() -> None:
 
 def test_help_shows_the_methods() -> None:
     text = pydoc.render_doc(AsyncQueue, renderer=pydoc.plaintext)
-    assert "async claim(self, limit: 'int' = 1" in text
-    assert "async run(self, *, concurrency: 'int' = 8" in text
     assert "Add a job. It is durable when this returns." in text
+    compact = re.sub(r"[\s'|]", "", text)  # Python 3.13 breaks long signatures, 3.14 leaves out the quotes
+    assert "asyncclaim(self,limit:int=1" in compact
+    assert "asyncrun(self,*,concurrency:int=8" in compact
 
 
 def test_a_method_s_source_is_its_flow() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from functools import lru_cache
+from inspect import cleandoc
 from types import UnionType
 from typing import Any, get_args
 
@@ -367,6 +368,8 @@ def _schemas() -> dict[str, Schema]:
     _, found = msgspec.json.schema_components(structs, ref_template=_REF + "{name}")
     schemas: dict[str, Schema] = dict(sorted(found.items()))
     for name, schema in schemas.items():
+        if "description" in schema:  # a docstring, which Python keeps indented before 3.13
+            schema["description"] = cleandoc(schema["description"])
         for field, form in schema.get("properties", {}).items():
             _refine(form, FIELDS.get(name, {}).get(field, {}))
             if field.endswith("_at") or field in ("at", "kept_until"):
@@ -393,5 +396,10 @@ def _refine(form: Schema, more: Schema, only: str = "") -> None:
             branch.update(more)
 
 
+def text() -> str:
+    """Return the document as ``openapi.json`` has it."""
+    return json.dumps(document(), indent=2, ensure_ascii=False) + "\n"
+
+
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(document(), indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(text())
