@@ -20,6 +20,7 @@ from osqueue.core.audit import spans_of
 from osqueue.core.context import ReductionContext
 from osqueue.core.drop_rules import matches
 from osqueue.core.group_rates import group_allowance
+from osqueue.core.groups import HOLD, STOP
 from osqueue.core.job_ops import ClaimJobs
 from osqueue.core.labels import group_digest
 from osqueue.core.ops import Code, Outcome, Request
@@ -121,8 +122,12 @@ def _waits(state: State, place: JobPlace) -> bool:
 
 
 def check_holds(state: State, found: Mapping[bytes, JobPlace]) -> None:
-    """No group waits for a job that might start, runs, or is over."""
+    """Check that no group waits for a job that might start, runs or is over, or for which the settings let it go on."""
+    settings = state.settings
     for group, row in state.holds.items():
+        waits = settings.group_on_dead == STOP if row.why == FAILED else settings.group_on_failure == HOLD
+        if row.key and not (waits and settings.group_running_of(group) == 1):
+            raise Violation(f"group {group!r} waits, although the settings let it go on")
         place = found.get(row.key) if row.key else None
         if row.key and (place is None or place.state not in WAITED_FOR):
             raise Violation(f"invariant 5: group {group!r} waits for a job that may start, or is over")

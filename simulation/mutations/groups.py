@@ -123,6 +123,15 @@ def never_stopped() -> AbstractContextManager[None]:
     return patched((groups, "waiting_for", _for_the_living))
 
 
+def _kept_holds(holds: Mapping[str, Hold], settings: QueueSettings) -> dict[str, Hold]:
+    return dict(holds)
+
+
+def kept_waiting() -> AbstractContextManager[None]:
+    """A change of what groups wait for leaves those alone that wait already."""
+    return patched((groups, "of_new_settings", _kept_holds))
+
+
 def _by_jobs(holds: Mapping[str, Hold]) -> set[bytes]:
     return {group_digest(group) for group, row in holds.items() if row.key}
 
@@ -149,6 +158,7 @@ CONTROLS: tuple[Control, ...] = (
     Control("who has begun comes first", back_in_line, (in_runs("groups", "that had begun"),)),
     Control("so does who was waited for", not_awaited, (in_runs("groups", "that had begun"),)),
     Control("a dead letter stops its group", never_stopped, (in_runs(HELD, "waits for another"),)),
+    Control("changed settings let groups go on", kept_waiting, (in_runs(HELD, "the settings let it go on"),)),
     Control("a paused group starts nothing", never_paused, (in_runs(HELD, "which is paused"),)),
     Control("a start is taken from its group's rate", no_debts, (in_runs("groups", RATED),)),
     Control("heads keep what groups owe", debts_forgotten, (in_runs("groups", RATED),)),

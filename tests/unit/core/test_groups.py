@@ -194,6 +194,25 @@ def test_where_it_does_an_operator_or_its_end_lets_the_group_go_on(shard: Shard)
     assert first
 
 
+@pytest.mark.parametrize(
+    ("final", "let_go"),
+    [(True, {"group_on_dead": "go_on"}), (False, {"group_on_failure": "skip"}), (True, {"group_running": 2})],
+)
+def test_a_change_of_what_groups_wait_for_lets_those_that_wait_go_on(
+    shard: Shard, final: bool, let_go: dict[str, Any]
+) -> None:
+    configure(shard, group_on_dead=STOP)
+    keys = shard.enqueue(2, group="a")
+    shard.enqueue(1, group="b")
+    shard.apply(ChangeSettings(groups=(GroupChange("b", True),)))
+    fail(shard, *shard.claim(), final=final, retry_ms=60_000)
+    shard.apply(ChangeSettings(max_attempts=7))  # another setting lets nothing go on
+    assert shard.claim(5) == ()
+    shard.apply(ChangeSettings(**let_go))
+    assert keys_of(shard.claim(5)) == keys[1:]
+    assert list(shard.state.holds) == ["b"]
+
+
 def test_an_operator_pauses_a_group_and_what_it_waits_for_is_not_forgotten(shard: Shard) -> None:
     keys = shard.enqueue(2, group="a")
     shard.apply(ChangeSettings(groups=(GroupChange("a", True),)))

@@ -292,6 +292,7 @@ def configure(draft: Draft, op: ChangeSettings) -> Outcome:
     if settings != draft.settings or not draft.state.seq:  # whoever configures a new queue makes it
         draft.starts = rates.reconfigured(draft.starts, draft.settings, settings, draft.now)
         draft.settings = settings
+        draft.holds = groups.of_new_settings(draft.holds, settings)
         draft.tickets = {name: rows for name, rows in draft.tickets.items() if name in attached}
         draft.round = draft.round if settings.fair else NO_ROUND
         draft.changed = True

@@ -122,16 +122,16 @@ def is_ordered(settings: QueueSettings, group: str) -> bool:
     return settings.group_running_of(group) == 1
 
 
-def _waits_for(settings: QueueSettings, job: JobRecord, why: str) -> bool:
-    """Return whether the settings let a job's group wait for it once it is in the state ``why``."""
-    if not job.group or not is_ordered(settings, job.group):
+def _waits_for(settings: QueueSettings, group: str, why: str) -> bool:
+    """Return whether the settings let a group wait for a job of it that is in the state ``why``."""
+    if not group or not is_ordered(settings, group):
         return False
     return settings.group_on_dead == STOP if why == FAILED else settings.group_on_failure == HOLD
 
 
 def waiting_for(holds: dict[str, Hold], settings: QueueSettings, job: JobRecord, why: str) -> dict[str, Hold]:
     """Return the holds when a job's group begins to wait for it, where the settings let it."""
-    if not _waits_for(settings, job, why):
+    if not _waits_for(settings, job.group, why):
         return holds
     row = holds.get(job.group)
     return {**holds, job.group: Hold(job.key, why, row is not None and row.paused)}
@@ -150,6 +150,12 @@ def without_jobs(holds: Mapping[str, Hold], keys: Collection[bytes]) -> dict[str
         for group, row in holds.items()
         if row.paused or row.key not in keys
     }
+
+
+def of_new_settings(holds: Mapping[str, Hold], settings: QueueSettings) -> dict[str, Hold]:
+    """Return the holds under changed settings: no group waits any more for what they do not let it wait for."""
+    over = {row.key for group, row in holds.items() if row.key and not _waits_for(settings, group, row.why)}
+    return without_jobs(holds, over)
 
 
 def paused(row: Hold | None, wished: bool) -> Hold | None:
@@ -195,6 +201,6 @@ def of_a_new_life(
     """
     found = without_jobs(holds, {row.key for row in holds.values() if row.key} - set(awaited))
     for job in dead:
-        if _waits_for(settings, job, FAILED):
+        if _waits_for(settings, job.group, FAILED):
             found[job.group] = Hold(job.key, FAILED, found.get(job.group, NO_HOLD).paused)
     return found
