@@ -99,7 +99,7 @@ from osqueue.stores.file_turns import WaitingNote
 turn = store.take_turn(TakeTurn("a/head", b"", 1.0))
 os.mkfifo(f"{turns.folder}/00000000000000ff.channel")
 for kind in (1, 2):
-    turns._send(WaitingNote(b"00000000000000ff", 1, b""), kind, b"late")
+    turns._send(WaitingNote(b"00000000000000ff", b""), kind, b"late")
 store.pass_turn(PassTurn(turn))
 """
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)

@@ -324,6 +324,18 @@ def test_a_commit_that_the_store_forbids_is_told_at_once_and_did_not_happen(open
     assert store.announced() == []
 
 
+def test_a_commit_that_the_store_forbids_once_it_was_announced_may_still_happen(opened: Any) -> None:
+    def forbidden(request: StoreRequest, perform: Callable[[StoreRequest], StoreReply]) -> StoreReply:
+        return Failed(Unavailable("403", permanent=True))
+
+    q = opened()
+    q.enqueue(0)
+    script(q).tricks = [request_lost, *[forbidden] * 500]
+    with pytest.raises(Unavailable, match="may still be applied"):
+        q.enqueue(1)
+    assert script(q).announced()
+
+
 def test_an_object_that_is_there_is_not_written_over(machine: Any, store: MemoryStore) -> None:
     """Another writer may have written it, and a purge may have blanked it since."""
     with limited({"TAIL_BYTES_MAX": 300, "READY_BYTES_MAX": 300}):

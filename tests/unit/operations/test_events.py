@@ -50,6 +50,22 @@ def test_a_look_is_one_conditional_read_and_no_commit(
     assert head(store).seq == seq
 
 
+def test_a_listener_reads_only_heads_that_outlast_a_power_cut(q: Queue[Any], store: MemoryStore) -> None:
+    q.enqueue(1)
+    reads: list[Get] = []
+    perform = store.perform
+
+    def watched(request: Any) -> Any:
+        reads.extend([request] if isinstance(request, Get) else [])
+        return perform(request)
+
+    reader = q._flows.event_reader(0)
+    store.perform = watched  # type: ignore[method-assign]
+    q._run(reader.page())
+    heads = [read for read in reads if read.key == root_of("mail", 0) + "head"]
+    assert [read.flushed for read in heads[-1:]] == [True]
+
+
 def test_a_listener_asks_again_once_an_hour(q: Queue[Any], store: MemoryStore, machine: Any) -> None:
     reader = q._flows.event_reader()
     q._run(reader.page())

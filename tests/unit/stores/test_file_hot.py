@@ -387,6 +387,19 @@ def test_a_version_that_was_not_flushed_and_is_not_whole_gives_way_to_the_one_be
     assert found(FileStore(store.root)).body == b"second"
 
 
+def test_the_name_of_a_version_that_is_not_whole_is_not_given_to_another(tmp_path: Path) -> None:
+    """A reader may have seen it whole, before a power cut took a part of it."""
+    store = FileStore(tmp_path, fsync=False)
+    version = create(store, b"first!")
+    for body in (b"second", b"third!"):
+        version = replace(store, body, version)
+    data = path(store).read_bytes()
+    path(store).write_bytes(data.replace(b"third!", b"thi\0\0\0"))
+    other = FileStore(tmp_path, fsync=False)
+    assert replace(other, b"fourth", found(other).version) != version
+    assert store.perform(PutIfMatch(KEY, b"fifth!", version, hot=True)) == Refused()
+
+
 def test_a_file_that_others_own_is_replaced_in_a_folder_of_ours(
     store: FileStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

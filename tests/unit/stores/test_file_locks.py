@@ -184,3 +184,15 @@ def test_a_turn_is_held_by_a_lock_that_has_its_name(tmp_path: Path, monkeypatch:
     assert held is not None
     assert held.lock.is_named()
     assert turns._lock("q/head") is None
+
+
+def test_closing_a_lock_frees_it_although_another_process_has_the_file_open(tmp_path: Path) -> None:
+    """A process that forked without Python's hooks shares the open file, as a duplicated descriptor does."""
+    lock = FileLock(str(tmp_path / "lock"))
+    assert lock.taken()
+    shared = os.dup(lock.descriptor)
+    lock.close()
+    other = FileLock(str(tmp_path / "lock"))
+    assert other.taken()
+    other.close()
+    os.close(shared)

@@ -281,7 +281,7 @@ def test_rubbish_in_a_box_stands_in_nobodys_way(store: FileStore) -> None:
 
 
 def test_a_frame_of_which_a_part_arrives_is_left_out_and_so_is_what_follows(store: FileStore) -> None:
-    whole, other = (file_turns.WaitingNote(b"channel", 1, content) for content in (b"whole", b"other"))
+    whole, other = (file_turns.WaitingNote(b"channel", content) for content in (b"whole", b"other"))
     for length in range(1, len(whole.frame())):
         read = file_turns._frames(other.frame() + whole.frame()[:length] + whole.frame())
         assert [content for *_, content in read] == [b"other"]
@@ -363,7 +363,7 @@ def test_a_store_that_is_closed_in_the_middle_of_a_turn_goes_on(
     assert waiting[1].result() == Answered(b"2")
 
 
-def test_an_answer_to_an_earlier_wait_is_none_to_a_later_one(
+def test_a_wait_of_a_closed_store_is_answered_beside_a_later_one(
     store: FileStore, threads: ThreadPoolExecutor
 ) -> None:
     waiting = in_line(store, threads, b"first", b"second")
@@ -378,7 +378,7 @@ def test_an_answer_to_an_earlier_wait_is_none_to_a_later_one(
 def test_the_notes_of_the_dead_do_not_fill_the_box(store: FileStore) -> None:
     box = store._turns._box(KEY)
     for at in range(12):
-        note = file_turns.WaitingNote(f"{at:016x}".encode(), 1, b"x" * 1_000)
+        note = file_turns.WaitingNote(f"{at:016x}".encode(), b"x" * 1_000)
         store._turns._fill(box, [note])
     turn = taken(store)
     assert len(turn.notes) == 12

@@ -148,7 +148,10 @@ def _read(notes: Sequence[bytes]) -> list[tuple[int, Request]]:
 
 
 def _handed_over(data: bytes, request: Request) -> CommitResult | None:
-    """What the holder of the turn tells; None where the head has to tell it."""
+    """Return what the holder of the turn handed over, or None if it belongs to another request or cannot be read.
+
+    A store may deliver a late answer to an earlier request: the nonce tells.
+    """
     try:
         handed = _decode_answer(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):

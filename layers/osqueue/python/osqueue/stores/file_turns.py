@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import itertools
 import os
 import select
 import struct
@@ -44,8 +43,8 @@ THREADS_MAX = 64  # that wait for coroutines
 PIPES_MAX = 64  # boxes that are kept open
 
 PIPE_BYTES_MAX = min(select.PIPE_BUF, 4096)
-# Its length; the checksum of what follows; what it is; which wait it belongs to; the channel of who waits.
-_FRAME = struct.Struct("<HIBQ16s")
+# Its length; the checksum of what follows; what it is; the channel of the writer that waits.
+_FRAME = struct.Struct("<HIB16s")
 _CHECKED_FROM = 6
 _NOTE, _ANSWER, _WAKE = range(3)
 _NOBODY = b"\0" * 16
@@ -83,11 +82,10 @@ class WaitingNote(Struct, frozen=True):
     """A note out of the box."""
 
     channel: bytes
-    wait: int
     content: bytes
 
     def frame(self) -> bytes:
-        return _framed(_NOTE, self.wait, self.channel, self.content)
+        return _framed(_NOTE, self.channel, self.content)
 
 
 class Crowd(Struct, frozen=True):
@@ -125,7 +123,6 @@ class FolderTurns:
         self._lingers = lingers  # does a turn take so long that it pays to wait for others with it?
         self._guard = forks.lock()
         self._threads = DaemonThreads("osqueue-turns", THREADS_MAX, awaited=True)  # of coroutines that wait
-        self._waits = itertools.count(1)  # never from the beginning: an answer may come late
         self._start_afresh()
 
     def _start_afresh(self) -> None:
@@ -246,14 +243,13 @@ class FolderTurns:
     # ── Waiting ──────────────────────────────────────────────────────────────
     def _wait(self, request: TakeTurn, channel: Channel) -> Turn | Answered | Refused:
         end = self._machine.monotonic() + request.wait_seconds
-        wait = next(self._waits)
         channel.clear()
         content = request.note if len(request.note) + _FRAME.size <= PIPE_BYTES_MAX else b""
-        note = WaitingNote(channel.name, wait, content)
+        note = WaitingNote(channel.name, content)
         self._fill(self._box(request.key), [note])
         while True:
             held = self._lock(request.key)
-            answer = channel.answer(wait)
+            answer = channel.answer()
             if answer is not None:
                 if held is not None:
                     self._pass_on(held, {})
@@ -319,7 +315,7 @@ class FolderTurns:
             path = self._path(note.channel)
             reached = Pipe(path, os.O_WRONLY)  # which tells whether anybody is there
             # Whoever reads a pipe as well gets no SIGPIPE, should the other one die just now.
-            Pipe(path, os.O_RDWR).write(_framed(kind, note.wait, _NOBODY, content))
+            Pipe(path, os.O_RDWR).write(_framed(kind, _NOBODY, content))
             del reached
         except (OSError, UnicodeError):  # it has gone, or reads nothing
             return False
@@ -370,16 +366,17 @@ class Channel:
         """Until something comes, so long at most."""
         self._poll.poll(seconds * 1000)
 
-    def answer(self, wait: int) -> bytes | None:
-        """The answer to this wait, if it has come."""
-        for kind, which, _, content in _frames(self.pipe.read()):
-            if (kind, which) == (_ANSWER, wait):
-                return content
-        return None
+    def answer(self) -> bytes | None:
+        """Return the latest answer that has come, if any.
+
+        It may belong to an earlier wait at this channel: the caller compares it with its request.
+        """
+        answers = [content for kind, _, content in _frames(self.pipe.read()) if kind == _ANSWER]
+        return answers[-1] if answers else None
 
     def clear(self) -> None:
         """Forget what came for earlier waits."""
-        self.answer(0)
+        self.pipe.read()
 
     def remove(self) -> None:
         """Nobody waits here any more."""
@@ -393,11 +390,7 @@ def offered() -> bool:
 
 
 def _notes_in(box: Pipe) -> list[WaitingNote]:
-    return [
-        WaitingNote(channel, wait, content)
-        for kind, wait, channel, content in _frames(box.read())
-        if kind == _NOTE
-    ]
+    return [WaitingNote(channel, content) for kind, channel, content in _frames(box.read()) if kind == _NOTE]
 
 
 def _open_pipe(path: str, access: FolderAccess) -> Pipe:
@@ -419,19 +412,19 @@ def _stem(key: str) -> str:
     return blake2b(key.encode(), digest_size=8).hexdigest()
 
 
-def _framed(kind: int, wait: int, channel: bytes, content: bytes) -> bytes:
-    data = _FRAME.pack(_FRAME.size + len(content), 0, kind, wait, channel) + content
+def _framed(kind: int, channel: bytes, content: bytes) -> bytes:
+    data = _FRAME.pack(_FRAME.size + len(content), 0, kind, channel) + content
     length, _, *rest = _FRAME.unpack_from(data)
     return _FRAME.pack(length, zlib.crc32(data[_CHECKED_FROM:]), *rest) + content
 
 
-def _frames(data: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
+def _frames(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     """Read what pipes brought, up to a frame that is not whole: another process wrote or read a part of one."""
     at = 0
     while at + _FRAME.size <= len(data):
-        length, checksum, kind, wait, channel = _FRAME.unpack_from(data, at)
+        length, checksum, kind, channel = _FRAME.unpack_from(data, at)
         frame = data[at : at + length]
         if len(frame) != length or length < _FRAME.size or zlib.crc32(frame[_CHECKED_FROM:]) != checksum:
             return
-        yield kind, wait, channel.rstrip(b"\0"), frame[_FRAME.size :]
+        yield kind, channel.rstrip(b"\0"), frame[_FRAME.size :]
         at += length
