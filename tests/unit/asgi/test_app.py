@@ -160,13 +160,17 @@ def test_what_tells_of_no_queue_is_open(guarded: TestClient, path: str) -> None:
         ({"host": "evil.example"}, "host"),
         ({"host": "127.0.0.1.evil.example:8080"}, "host"),
         ({"host": "[::1"}, "host"),
+        ({"host": "evil@127.0.0.1"}, "host"),
+        ({"host": "127.0.0.1/evil"}, "host"),
+        ([("host", "127.0.0.1"), ("host", "evil.example")], "host"),
+        ([("host", "127.0.0.1"), ("host", "127.0.0.1")], "host"),
         ({"host": "localhost:8080", "origin": "https://evil.example"}, "origin"),
         ({"host": "localhost:8080", "origin": "null"}, "origin"),
         ({"host": "localhost:8080", "origin": "http://localhost:9090"}, "origin"),
     ],
 )
 def test_pages_of_other_sites_do_not_reach_a_server_of_this_machine(
-    headers: dict[str, str], field: str
+    headers: dict[str, str] | list[tuple[str, str]], field: str
 ) -> None:
     with TestClient(ServerApp(AsyncApi("memory://"), Admission(local_only=True)).asgi) as client:
         told = client.post(JOBS, content=b'{"payload": 1}', headers=headers)

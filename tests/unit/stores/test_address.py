@@ -157,6 +157,29 @@ def test_requests_are_counted_by_kind() -> None:
         ("s3://jobs?endpoint=http://host&ca=/nowhere/bundle.pem", "ca", "TLS"),
         ("valkey://host?ca=/nowhere/bundle.pem", "ca", "TLS"),
         ("s3://jobs?endpoint=127.0.0.1:9000", "endpoint", "http://"),
+        *(
+            (f"{scheme}://jobs/{prefix}", "address", "one slash between")
+            for scheme in ("s3", "gs", "az")
+            for prefix in ("a//b", "a/./b", "a/../b", "..", ".", "a/..")
+        ),
+        *(
+            (f"{place}{end}", "address", "control character at its end: remove it")
+            for place in (
+                "memory://a",
+                "file:///tmp/x",
+                "s3://jobs",
+                "gs://jobs/a",
+                "az://jobs/a",
+                "valkey://host",
+            )
+            for end in ("\n", "\r\n", "\0", "\x7f")
+        ),
+        ("file:///tmp/a\0b", "address", "control character: remove it"),
+        ("s3://jobs/a\tb?region=a", "address", "control character: remove it"),
+        ("s3://jobs?region=a\n", "address", "control character at its end: remove it"),
+        ("s3://jobs/l\udce4den", "address", "not valid Unicode"),
+        ("memory://?archive=s3://jobs/a//b", "archive", "one slash between"),
+        ("memory://?archive=file:///tmp/a%00", "archive", "control character at its end: remove it"),
         ("valkey://", "address", "names one server"),
         ("redis://one,two", "address", "names one server"),
         ("valkey://host:0", "address", "from 1 to 65535"),

@@ -7,6 +7,7 @@ page's (its ``Origin`` gives it away), or by a name of its own that it lets poin
 from __future__ import annotations
 
 import ipaddress
+import re
 from urllib.parse import urlsplit
 
 from starlette.types import Scope
@@ -14,6 +15,7 @@ from starlette.types import Scope
 from ..contract.error_codes import Forbidden
 
 LOCAL_NAMES = ("localhost",)
+_HOST = re.compile(r"(?P<name>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 
 
 def is_local(host: str) -> bool:
@@ -35,8 +37,14 @@ def header(scope: Scope, name: bytes) -> str:
 
 def check_origin(scope: Scope, local_only: bool) -> None:
     """Raises Forbidden. ``local_only``: only names of this machine are names of this server."""
-    host = header(scope, b"host")
-    if local_only and not is_local(_name_in(host)):
+    hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+    host = hosts[0] if hosts else ""
+    found = _HOST.fullmatch(host)
+    if len(hosts) > 1 or (host and found is None):
+        raise Forbidden(
+            "host: send one Host header, with a name or an address and at most a port.", permanent=True
+        )
+    if local_only and not (found and is_local(found["name"].strip("[]").lower())):
         raise Forbidden(
             "host: this server answers to 127.0.0.1 and localhost alone. Behind other names it needs --tokens.",
             permanent=True,
@@ -44,10 +52,3 @@ def check_origin(scope: Scope, local_only: bool) -> None:
     origin = header(scope, b"origin")
     if origin and urlsplit(origin).netloc != host:
         raise Forbidden("origin: pages of other sites may not call this server.", permanent=True)
-
-
-def _name_in(host: str) -> str:
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""

@@ -160,7 +160,8 @@ class _Connection(HttpConnection):
     def _answered(self) -> StackResponse:
         large = self.path.startswith(TRANSFERS)
         body = self.read_body(CONTENT_BYTES_MAX if large else REQUEST_BYTES_MAX)
-        if not self.server.is_ours(self.headers.get("Host", ""), self.headers.get("Origin", "")):
+        hosts = self.headers.get_all("Host", [""])
+        if len(hosts) > 1 or not self.server.is_ours(hosts[0], self.headers.get("Origin", "")):
             return message(403, "Forbidden")
         request = StackRequest(
             method=self.command,

@@ -78,6 +78,7 @@ _PLAIN = ":/"  # what stays as it is in archive=
 REMOTE = ("http", "https", "lambda")  # an API in front of a store
 _OPTION_NAME = re.compile(r"[a-z][a-z_]{0,30}")
 _REGION = re.compile(r"[a-z0-9-]{1,40}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 _HOST_AND_PORT = re.compile(r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}(?![^/?])")
 _EXAMPLES = (
     "file:///var/lib/jobs, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, "
@@ -128,6 +129,11 @@ def open_store(address: str, machine: Machine = MACHINE) -> CountingStore:
         raise Rejected(f"write {_CLOUDS[own].example} in the place of {scheme}://", field="address")
     if scheme not in _OPTIONS:
         raise Rejected(f"the address has an unknown scheme; use one of {_EXAMPLES}", field="address")
+    if (control := _CONTROL.search(address)) is not None:
+        end = " at its end" if control.end() == len(address) else ""
+        raise Rejected(
+            f"the address has a line break or another control character{end}: remove it", field="address"
+        )
     place, _, query = rest.partition("?")
     options = read_options(scheme, query, (*_OPTIONS[scheme], ARCHIVE))
     store = _with_faults(_open(scheme, place, options, machine), options, machine)
@@ -227,6 +233,7 @@ def _open(scheme: str, place: str, options: dict[str, str], machine: Machine) ->
     bucket, _, prefix = place.partition("/")
     _check_bucket(bucket, cloud)
     prefix = prefix.strip("/")
+    _check_prefix(prefix)
     endpoint = options.get("endpoint")
     if endpoint is not None:
         _check_endpoint(endpoint, cloud)
@@ -346,6 +353,24 @@ def _check_bucket(bucket: str, cloud: _Cloud) -> None:
         )
     if not bucket:
         raise Rejected(f"an address in {cloud.name} names a {cloud.holder}: {cloud.example}", field="address")
+
+
+def _check_prefix(prefix: str) -> None:
+    """Raise Rejected for a prefix below which no client can name a key."""
+    if not prefix:
+        return
+    if not {"", ".", ".."}.isdisjoint(prefix.split("/")):
+        raise Rejected(
+            "the prefix of the address has an empty part, '.' or '..': write its parts with one slash between them,"
+            " as in s3://bucket/some/prefix",
+            field="address",
+        )
+    try:
+        prefix.encode()
+    except UnicodeEncodeError:
+        raise Rejected(
+            "the prefix of the address is not valid Unicode: use characters that UTF-8 has", field="address"
+        ) from None
 
 
 def _check_endpoint(endpoint: str, cloud: _Cloud) -> None:

@@ -2,12 +2,16 @@
 
 ``PATH`` and a ticket are the path. The ticket says what is read or written, and until when, and is signed with a secret
 that lies in the store: so all servers of one store, and the functions of a local stack, accept one another's tickets.
+
+Who may read the store can read that secret, and sign. So a signature is not enough: a ticket reads a payload or result
+and writes an upload, each in its folder of a shard, and no other key is read or written for it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Generator
 
@@ -34,6 +38,11 @@ from .base import (
 PATH = "/transfers/"
 SIGNER = "relay/signer"  # the object that the secret lies in
 SECRET_BITS = 256
+_SHARD = r"[0-9a-f]{4}/[^/]+/[0-9]+"  # what the keys of a shard begin with
+PLACES = {
+    "GET": re.compile(rf"{_SHARD}/bodies/[^/]+"),
+    "PUT": re.compile(rf"{_SHARD}/uploads/[^/]+"),
+}  # by method
 
 Signing = Generator[StoreRequest, StoreReply, PresignedRequest]
 
@@ -79,6 +88,7 @@ class Relay:
             ticket = RelayTicket("GET", request.key, request.start or 0, request.length, "", until)
         else:
             ticket = RelayTicket("PUT", request.key, 0, request.length, request.sha256, until)
+        assert _may(ticket), "no other key is signed"
         text = urlsafe_b64encode(msgspec.json.encode(ticket)).rstrip(b"=")
         secret = yield from self._known_secret()
         return PresignedRequest(ticket.method, f"{PATH}{text.decode()}.{_signature(secret, text)}")
@@ -93,6 +103,8 @@ class Relay:
         ticket = msgspec.json.decode(data, type=RelayTicket)
         if ticket.method != method:
             raise RelayRefusal(405, f"this path takes {ticket.method}.")
+        if not _may(ticket):
+            raise RelayRefusal(403, "the path leads to no payload, result or upload.")
         if ticket.until_ms < self._machine.now_ms():
             raise RelayRefusal(403, "the path has expired: ask the API for another one.")
         return ticket
@@ -129,6 +141,12 @@ class Relay:
             raise read.error if isinstance(read, Failed) else Unavailable(f"{SIGNER} cannot be read")
         self._secret = read.body
         return self._secret
+
+
+def _may(ticket: RelayTicket) -> bool:
+    """Return whether the key of a ticket lies where its method may read or write."""
+    place = PLACES.get(ticket.method)
+    return place is not None and place.fullmatch(ticket.key) is not None
 
 
 def _signature(secret: bytes, text: bytes) -> str:
