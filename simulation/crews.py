@@ -254,7 +254,10 @@ class Crew:
             self.run.crew(f"{self.name}+", type(self), self.turns).begin()
 
     def fork(self) -> None:
-        """The process is copied as it is, in the middle of whatever it does; the copy has none of its threads."""
+        """The process is copied as it is, in the middle of whatever it does; the copy has none of its threads.
+
+        Every second fork runs no hooks, as that of a server in C.
+        """
         if self.run.forks >= FORKS_MAX:
             return
         self.run.forks += 1
@@ -262,8 +265,8 @@ class Crew:
         writer = copy.copy(self.writer)
         machine = self.writer.machine
         assert isinstance(machine, ThreadedMachine)
-        writer.machine = twin = machine.clone(name, self.world.seed)
-        twin.pid = 1 + self.run.forks
+        hooks = self.run.forks % 2 == 0
+        writer.machine = machine.forked(name, self.world.seed, 1 + self.run.forks, hooks)
         writer.encoder = copy.deepcopy(writer.encoder)
         writer.blocks = dict(writer.blocks)
         writer.call = None

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from osqueue.commit import group
+from osqueue.forks import ProcessIdentity
 from osqueue.stores.base import Passed, PassTurn, PutIfAbsent, PutIfMatch, StoreReply, StoreRequest
 from osqueue.stores.wrapped import PerformingStore
 
@@ -345,7 +346,21 @@ def virtual_threads() -> Iterator[None]:
 class ThreadedMachine(VirtualMachine):
     """A machine with threads: wherever one asks for time or chance, it may be stopped."""
 
-    pid = 1
+    pid = 1  # as the kernel knows it
+
+    def __init__(self, *of_the_world: Any) -> None:
+        super().__init__(*of_the_world)
+        self._identity = ProcessIdentity(lambda: self.pid, lambda: None)
+
+    def forked(self, name: str, seed: object, pid: int, hooks: bool) -> ThreadedMachine:
+        """Return the machine as a fork's child finds it. Without ``hooks`` its memory does not know of the fork."""
+        twin = self.clone(name, seed)
+        twin.pid = self.pid
+        twin._identity = ProcessIdentity(lambda: twin.pid, lambda: None)
+        twin.pid = pid
+        if hooks:
+            twin._identity.begin_child()
+        return twin
 
     def monotonic(self) -> float:
         _come_by()
@@ -367,7 +382,7 @@ class ThreadedMachine(VirtualMachine):
         fiber.point()
 
     def process(self) -> int:
-        return self.pid
+        return self._identity.id()
 
     def name(self) -> str:
         return f"host-{self.pid}"

@@ -12,6 +12,7 @@ from osqueue.commit.effects import All, Effect
 from osqueue.commit.group import BlockingGroup, CommitBatch, CommitWaiter
 from osqueue.commit.writer import ShardWriter
 from osqueue.core.ops import Outcome
+from osqueue.forks import ProcessIdentity
 from osqueue.queue import asynchronous
 from osqueue.stores.base import Written
 
@@ -107,6 +108,11 @@ def forked_writer() -> AbstractContextManager[None]:
     return patched((ShardWriter, "check_process", lambda self: None))
 
 
+def identity_by_hooks() -> AbstractContextManager[None]:
+    """A fork's child learns from hooks alone that it is another process."""
+    return patched((ProcessIdentity, "id", lambda self: self._known))
+
+
 def forked_threads() -> AbstractContextManager[None]:
     """A fork's child waits for the batch that its parent runs."""
     real = BlockingGroup.submit
@@ -143,6 +149,11 @@ CONTROLS: tuple[Control, ...] = (
     Control("waiters inherit a batch", nobody_inherits, (in_runs("shared", "although nothing fails"),)),
     Control("waiters wait until they lead", boards_too_early, (in_runs("shared", "although nothing fails"),)),
     Control("a child's own voice", forked_writer, (in_runs("forked", "nobody can tell any more"),)),
+    Control(
+        "a child of a fork without hooks",
+        identity_by_hooks,
+        (in_runs("forked", "nobody can tell any more|was never answered|although nothing fails"),),
+    ),
     Control("a child's own batches", forked_threads, (in_runs("forked", "although nothing fails"),)),
     Control("a child's own loop", forked_tasks, (in_runs("forked", "was never answered"),)),
 )

@@ -25,7 +25,7 @@ _BEGINNINGS: list[Callable[[], None]] = []
 
 
 class ProcessIdentity:
-    """The process in which this memory is, as far as the memory knows: a fork copies it."""
+    """The process whose memory this is, as far as the memory knows: a fork copies it."""
 
     def __init__(self, getpid: Callable[[], int], begin: Callable[[], None]) -> None:
         self._getpid = getpid
@@ -38,19 +38,22 @@ class ProcessIdentity:
         """Return the id of this process. The first call in a fork's child begins the child."""
         now = self._getpid()
         if now != self._known:
-            with self._turns.setdefault(now, threading.RLock()):
-                # Not again if the garbage collector closes a file meanwhile, which asks for the id.
-                if now not in (self._known, self._beginning):
-                    self._begin_child(now)
+            self.begin_child()
         return now
 
-    def _begin_child(self, now: int) -> None:
-        self._beginning = now
-        try:
-            self._begin()
-            self._known = now
-        finally:
-            self._beginning = None
+    def begin_child(self) -> None:
+        """Begin this process, unless that is done. Other threads of it wait until that is done."""
+        now = self._getpid()
+        with self._turns.setdefault(now, threading.RLock()):
+            # Not again if the garbage collector closes a file meanwhile, which asks for the id.
+            if now in (self._known, self._beginning):
+                return
+            self._beginning = now
+            try:
+                self._begin()
+                self._known = now
+            finally:
+                self._beginning = None
 
 
 def _begin_child() -> None:
@@ -65,7 +68,8 @@ def _begin_child() -> None:
         begin()
 
 
-process = ProcessIdentity(os.getpid, _begin_child).id
+_IDENTITY = ProcessIdentity(os.getpid, _begin_child)
+process = _IDENTITY.id
 """Return the id of this process; different in a fork's child, however it was forked."""
 
 
@@ -128,4 +132,6 @@ def _before_fork() -> None:
     _OPENING.acquire()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_OPENING.release, after_in_child=process)
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_OPENING.release, after_in_child=_IDENTITY.begin_child
+)
