@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -53,7 +52,8 @@ class Stage:
     def fork(self, parent: Candidate, name: str) -> Candidate:
         """The child of a process, which has a copy of everything."""
         child = self.candidate(name)
-        child.election = copy.copy(parent.election)
+        child.election = object.__new__(type(parent.election))
+        child.election.__dict__.update(parent.election.__dict__)
         child.election.machine = machine = _Machine(self.run.world, parent.name, "scene")
         machine.pid = 2
         return child

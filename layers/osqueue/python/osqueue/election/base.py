@@ -19,6 +19,7 @@ Flows here yield store requests and pauses; ``blocking.Election`` and ``asynchro
 
 from __future__ import annotations
 
+import functools
 import threading
 import zlib
 from logging import getLogger
@@ -140,6 +141,8 @@ class ElectionBase:
         self.name = _election_name(name)
         self.store = store if isinstance(store, CountingStore) else CountingStore(store)
         self.machine = machine
+        self._options: dict[str, Any] = {"heartbeat": heartbeat, "stale_after": stale_after}
+        self._given = candidate  # None: named after the process
         given = machine.name() if candidate is None else candidate
         self.candidate = text(given, "candidate", limits.WORKER_CHARS_MAX, 1)
         self._stale_after_ms = milliseconds(stale_after, "stale_after", 2, STALE_AFTER_MS_MAX)
@@ -174,6 +177,10 @@ class ElectionBase:
         """
         checked = _election_name(name)
         return cls(open_store(address), checked, candidate, heartbeat=heartbeat, stale_after=stale_after)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as the address, the name and the options: a candidate of its own, which does not lead."""
+        return functools.partial(type(self), self.store, self.name, self._given, **self._options), ()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} of {self.candidate}>"

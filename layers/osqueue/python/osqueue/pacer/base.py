@@ -5,6 +5,7 @@ What a method does is written once, in ``operations.pacing``; ``queue.flow_metho
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
@@ -46,6 +47,7 @@ class PacerBase:
     ) -> None:
         self.name = pacer_name(name)
         self.machine = machine
+        self._options: dict[str, Any] = {"grace": grace, "max_ahead": max_ahead, "timeout": timeout}
         self.timeout = milliseconds(timeout, "timeout", 1, limits.DAY_MS) / 1000
         self._place = store if isinstance(store, CountingStore) else CountingStore(store)
         self._writers = Writers(self._writer)
@@ -83,6 +85,10 @@ class PacerBase:
                 field="address",
             )
         return cls(open_store(address), checked, grace=grace, max_ahead=max_ahead, timeout=timeout)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as the address, the name and the options."""
+        return functools.partial(type(self), self._place, self.name, **self._options), ()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -155,6 +161,13 @@ class ReservationBase:
         self._pacer = pacer
         self._held = held
         self._spent = spent  # used, or given back: nobody may act by it any more
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise NotSupported(
+            "a reservation cannot be sent to another process, nor copied: two could use it. Remedy: send the pacer, and"
+            " reserve there.",
+            field="reservation",
+        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.number} of {self._pacer.name}>"

@@ -6,6 +6,7 @@ What a method does is written once, in ``operations``; ``flow_methods`` turns a 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
@@ -13,7 +14,7 @@ from .. import limits
 from ..clock import MACHINE, Machine
 from ..commit.effects import HeadPlace, QueueFlow, Submit
 from ..commit.writer import ShardWriter
-from ..errors import NotSupported, Rejected
+from ..errors import NotSupported
 from ..lazy import lazy
 from ..model import validation
 from ..model.codecs import Codec, Serializer, serializer_of
@@ -27,7 +28,6 @@ from ..operations.claims import ClaimResult
 from ..operations.context import Writers
 from ..operations.flows import EmbeddedFlows
 from ..operations.waiters import OVER, CompletionBoard, board_of
-from ..stores.address import is_remote, open_store
 from ..stores.base import Store
 from ..stores.counting import CountingStore
 from .batches import QueueBatches
@@ -36,6 +36,7 @@ from .flow_methods import FlowMethod
 from .handlers import QueueHandlers
 from .items import beat_of_item, field, holder, item_by_item, listed
 from .lease import ClaimedLeases, LeaseBase
+from .opening import open_place, window_seconds
 from .options import JobFilterArguments, QueueOptions
 from .schedules import QueueSchedules
 from .steering import QueueSteering
@@ -51,7 +52,6 @@ if TYPE_CHECKING:  # loaded where they are used
     from ..model.reports import Purged, ReapReport
     from ..operations.admin import AdminFlows
 
-WINDOW_MS_MAX = 10_000  # a caller that waits has to hear before its deadline
 R = TypeVar("R")
 L = TypeVar("L", bound=LeaseBase[Any])
 
@@ -102,20 +102,18 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
             else store
         )
         self.machine = machine
+        self._options: dict[str, Any] = {
+            "serializer": serializer,
+            "result_serializer": result_serializer,
+            "type": type,
+            "timeout": timeout,
+            "waker": waker,
+            "window": window,
+        }
         results = None if result_serializer is None else serializer_of(result_serializer, "result_serializer")
         self.codec = Codec(serializer_of(serializer), type, results)
         self.timeout = milliseconds(timeout, "timeout", 1, limits.DAY_MS) / 1000
-        self.window = milliseconds(window, "window", 0, WINDOW_MS_MAX) / 1000
-        if self.window and not isinstance(self._place, CountingStore):
-            raise NotSupported(
-                "window: over an API its functions commit, and group what comes to them by themselves.",
-                field="window",
-            )
-        if self.window > self.timeout / 2:
-            raise Rejected(
-                f"window: {self.window:g} s; a call has {self.timeout:g} s in all. Wait half of its timeout at most.",
-                field="window",
-            )
+        self.window = window_seconds(window, self.timeout, self._place)
         QueueEvents.__init__(self, waker)
         self._writers = Writers(self._writer)
         self._flows: EmbeddedFlows | RemoteFlows = self._opened(self._place)
@@ -149,15 +147,8 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
         ``window`` an enqueue waits so many seconds for those of other threads or tasks, to share a commit. Raises
         Rejected for an address or a name that is not valid.
         """
-        place: Store | Transport
-        if is_remote(address):
-            from ..client.transports.address import open_transport
-
-            place = open_transport(address)
-        else:
-            place = open_store(address)
         return cls(
-            place,
+            open_place(address),
             queue,
             serializer=serializer,
             result_serializer=result_serializer,
@@ -170,6 +161,11 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as the address, the name and the options; handlers and callbacks of ``on`` stay behind."""
+        options = {**self._options, "sinks": tuple(self._sinks)}
+        return functools.partial(type(self), self._place, self.name, **options), ()
 
     def _make_driver(self) -> None:
         """Make what runs the flows."""

@@ -19,6 +19,7 @@ from ..operations.endings import lease_lost
 from .flow_methods import Awaiting, Blocking, FlowMethod
 
 R = TypeVar("R")
+_COMPUTED = ("payload", "input")  # when they are first read
 
 
 class ClaimedLeases(list[R]):
@@ -49,6 +50,21 @@ class LeaseBase(JobAttributes, JobOrigin, Generic[T_co]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.job_id} attempt {self.attempt}/{self.max_attempts}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        machine = self._queue.machine
+        state = {name: value for name, value in self.__dict__.items() if name not in _COMPUTED}
+        return state | {"left_at": (machine.monotonic(), machine.now_ms())}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Go on in another process, whose monotonic clock may be another: the wall clock counts the way."""
+        monotonic, now_ms = state.pop("left_at")
+        self.__dict__.update(state)
+        machine = self._queue.machine
+        moved = machine.monotonic() - monotonic - max(0, machine.now_ms() - now_ms) / 1000
+        self._sent_at += moved
+        self._claimed_at += moved
+        self._given += moved
 
     @lazy
     def payload(self) -> T_co:

@@ -139,7 +139,10 @@ def open_store(address: str, machine: Machine = MACHINE) -> CountingStore:
     store = _with_faults(_open(scheme, place, options, machine), options, machine)
     if ARCHIVE in options:
         store = _split(store, archive_of(address) or "", machine)
-    return CountingStore(store)
+    counting = CountingStore(store)
+    if scheme != "memory" and machine is MACHINE:
+        counting.opening = open_store, (anywhere(address),)
+    return counting
 
 
 # ── A store for the archive ──────────────────────────────────────────────────

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import forks
+from ..errors import NotSupported
 from .base import (
     Delete,
     DeleteIfMatch,
@@ -30,6 +31,7 @@ _KINDS: dict[type, str] = {
     Delete: "delete",
     DeleteIfMatch: "delete",
 }
+Opening = tuple[Callable[[str], Any], tuple[str]]  # a function and the address that it opens
 _WRITES = (Put, PutIfAbsent, PutIfMatch)
 
 
@@ -46,6 +48,18 @@ class CountingStore(WrappedStore):
         self._counts = {"get": 0, "put": 0, "list": 0, "delete": 0}
         self._read = self._written = 0
         self._lock = forks.lock()
+        self.opening: Opening | None = None  # how another process opens it; None: it cannot
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as the address, secrets in it included."""
+        if self.opening is None:
+            raise NotSupported(
+                "this object cannot be sent to another process: its store is in the memory of this process,"
+                " or was not opened by an address. Remedy: open it by an address that other processes reach, such as"
+                " Queue.connect('file:///var/lib/jobs', …).",
+                field="address",
+            )
+        return self.opening
 
     @property
     def requests(self) -> dict[str, int]:

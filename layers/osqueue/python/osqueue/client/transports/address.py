@@ -65,6 +65,8 @@ def open_transport(address: str, machine: Machine = MACHINE) -> Transport:
         )
     if latency_ms:  # around the faults: an error takes its time as well
         transport = SlowTransport(transport, latency_ms, machine)
+    if machine is MACHINE:
+        transport.opening = open_transport, (address,)
     return transport
 
 

@@ -19,7 +19,8 @@ from msgspec import Struct
 from ... import forks
 from ...clock import MACHINE, Machine
 from ...commit.effects import RemoteRequest
-from ...errors import OsqueueError, Unavailable
+from ...errors import NotSupported, OsqueueError, Unavailable
+from ...stores.counting import Opening
 from ...threads import DaemonThreads
 
 if TYPE_CHECKING:
@@ -88,7 +89,18 @@ class Transport(ABC):
         self._machine = machine
         self._lock = forks.lock()
         self._requests = {"get": 0, "post": 0, "put": 0, "patch": 0, "delete": 0}
+        self.opening: Opening | None = None  # how another process opens it; None: it cannot
         self._threads = DaemonThreads("osqueue-call", CALLS_AT_ONCE_MAX, awaited=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as the address. Credentials come from the environment of the process that opens it."""
+        if self.opening is None:
+            raise NotSupported(
+                "this object cannot be sent to another process: its transport was not opened by an address."
+                " Remedy: Queue.connect('https://…', …).",
+                field="address",
+            )
+        return self.opening
 
     @property
     @abstractmethod
