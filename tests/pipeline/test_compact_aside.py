@@ -68,7 +68,7 @@ def test_a_part_damaged_for_good_is_told_by_each_run_and_its_hour_is_not_gone_ov
     scheduled(engine, archive, 31)
     told = scheduled(engine, archive, 32)
     assert (told.hours, [each.part for each in told.aside]) == (1, [f"file://{damaged}"])
-    assert "is no archive part" in told.aside[0].why
+    assert "is not an archive part" in told.aside[0].why
     assert aside(archive) == ["hour=09/00-a.jsonl.gz"]
 
 

@@ -70,7 +70,7 @@ def test_it_says_what_is_wrong_with_each_damaged_part(engine: Engine, archive: A
     why = {Path(each.part).name.split(".")[0]: each.why for each in run(engine, archive).aside}
     assert why["empty"] == "it is empty"
     assert "newer release. Upgrade osqueue" in why["a-newer-format"]
-    assert "is no archive part: Compressed file ended" in why["cut-in-the-middle"]
+    assert "is not an archive part: its end is missing" in why["cut-in-the-middle"]
 
 
 def test_an_hour_of_damaged_parts_alone_is_empty(engine: Engine, archive: Archive) -> None:

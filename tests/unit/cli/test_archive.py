@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import Any
 
 import pytest
 
-from osqueue import Queue
+from osqueue import Queue, limits
+from osqueue.stores.base import List, Put
 from tests.support.commands import Run, answer, answers
 
 
@@ -66,3 +68,17 @@ def test_the_archive_on_a_terminal(run: Run, archived: Queue[Any], terminal: Non
     assert "all" in text
     assert "failures" in text
     assert "records" in run("archive", "ls", "emails").stdout
+
+
+@pytest.mark.parametrize("command", ["archive ls", "archive cat", "doctor"])
+def test_a_part_that_unpacks_without_end_is_named(
+    run: Run, archived: Queue[Any], command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (part,) = archived.store.list(List("archive/")).keys
+    bomb = f"{part.rpartition('/')[0]}/00-ffffffffffff-000000000000.jsonl.gz"
+    monkeypatch.setattr(limits, "ARCHIVE_PART_UNPACKED_BYTES_MAX", 100_000)
+    archived.store.put(Put(bomb, gzip.compress(b" " * 1_000_000)))
+    done = run(*command.split(), "emails")
+    assert done.exit_code == 1
+    assert bomb in done.stdout + done.stderr
+    assert "unpacks to more than 100,000 bytes" in done.stdout + done.stderr

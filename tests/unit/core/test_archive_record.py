@@ -19,8 +19,11 @@ from osqueue.core.archive_record import (
     decode_part,
     encode_part,
     to_record,
+    unpack_part,
     wants_record,
 )
+from osqueue.core.encoding import encode
+from osqueue.core.erase import strip_part
 from osqueue.core.rows import BodyRef
 from osqueue.core.state import (
     ARCHIVE_ONLY,
@@ -162,8 +165,40 @@ SPOILED = {
 
 @pytest.mark.parametrize("how", SPOILED)
 def test_a_damaged_part_is_named(how: str) -> None:
-    with pytest.raises(Damaged, match="archive/p is no archive part"):
+    with pytest.raises(Damaged, match="archive/p is not an archive part"):
         decode_part(SPOILED[how], "archive/p")
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_a_part_that_unpacks_to_more_than_any_part_has_is_damaged(
+    members: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "ARCHIVE_PART_UNPACKED_BYTES_MAX", 10_000)
+    kept = gzip.compress(b" " * (10_000 // members)) * members
+    assert len(unpack_part(kept, "archive/p")) == 10_000
+    bomb = gzip.compress(b" " * 5_001) * 2 if members == 2 else gzip.compress(b" " * 1_000_000)
+    for read in (decode_part, lambda data, name: strip_part(data, name, ["x"])):
+        with pytest.raises(Damaged, match=r"archive/p .* unpacks to more than 10,000 bytes"):
+            read(bomb, "archive/p")
+
+
+ATTEMPTS = tuple(PastAttempt(n, "", 1, 2, "failed", "\x01" * 300) for n in range(1, 9))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        PLAIN,
+        FULL,
+        FinishedJob(PLAIN.job, COMPLETED, NOON + 5, why="\x01" * 1_000),
+        FinishedJob(JobRecord(KEY, b"", NOON, history=ATTEMPTS), COMPLETED, NOON + 5),
+    ],
+)
+def test_the_largest_part_that_is_written_can_be_read(row: FinishedJob) -> None:
+    assert len(unpack_part(encode_part([to_record(row)]), "p")) < 10 * len(encode(row))
+    rows = 10 * limits.TABLE_BYTES_MAX
+    contents = 2 * max(limits.ARCHIVE_PART_BYTES, 2 * limits.ARCHIVED_CONTENT_BYTES_MAX)
+    assert rows + contents <= limits.ARCHIVE_PART_UNPACKED_BYTES_MAX
 
 
 def test_an_empty_object_is_no_part() -> None:

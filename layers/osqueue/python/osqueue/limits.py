@@ -119,6 +119,9 @@ FANOUT = 16  # pointers folded into one index object
 TABLE_BYTES_MAX = 8 * 1024 * KB  # one table of finished jobs; smaller ones are merged up to this size
 EVENTS_KEPT_MS = DAY_MS  # for which transitions are recorded after somebody has listened, and kept
 ARCHIVE_PART_BYTES = 8 * 1024 * KB  # payloads and results in one part of the archive, unless one job has more
+# Unpacked, a part has records of TABLE_BYTES_MAX of rows, which JSON makes less than ten times as large, and contents
+# of at most two ARCHIVED_CONTENT_BYTES_MAX, which escapes double.
+ARCHIVE_PART_UNPACKED_BYTES_MAX = 256 * 1024 * KB
 ARCHIVED_CONTENT_BYTES_MAX = 16 * 1024 * KB  # a larger payload or result is left out of the archive
 BACKUPS_KEPT_MS = 7 * DAY_MS  # hourly copies of heads
 

@@ -28,6 +28,7 @@ from .state import ARCHIVE_ONLY, ENDED, FinishedJob, JobRecord, Links, PastAttem
 
 RECORD_FORMAT = 1
 JSON = "json"  # the serialiser whose bytes are text
+_GZIP_FORMAT = 16 + zlib.MAX_WBITS  # of zlib: gzip's header and checksum
 _GZIP_LEVEL = 1  # four times as fast as the default, a few percent larger
 
 _encode_lines = msgspec.json.Encoder().encode_lines
@@ -185,14 +186,36 @@ def encode_part(records: Iterable[ArchiveRecord]) -> bytes:
     return gzip.compress(_encode_lines(list(records)), _GZIP_LEVEL, mtime=0)
 
 
-def decode_part(data: bytes, name: str) -> list[ArchiveRecord]:
-    """The inverse. Raises Damaged or NewerFormat."""
-    if not data:
-        raise Damaged(f"{name} is no archive part: it is empty.")
+def unpack_part(data: bytes, name: str) -> bytes:
+    """Return the lines of an archive part, at most ``ARCHIVE_PART_UNPACKED_BYTES_MAX`` bytes. Raises Damaged."""
+    lines: list[bytes] = []
+    most = left = limits.ARCHIVE_PART_UNPACKED_BYTES_MAX
     try:
-        records = _decode_lines(gzip.decompress(data))
-    except (OSError, EOFError, zlib.error, msgspec.MsgspecError) as error:
-        raise Damaged(f"{name} is no archive part: {error}") from error
+        while data:
+            member = zlib.decompressobj(_GZIP_FORMAT)
+            lines.append(member.decompress(data, left + 1))
+            left -= len(lines[-1])
+            if left < 0:
+                raise Damaged(
+                    f"{name} is not an archive part: it unpacks to more than {most:,} bytes, which no part has."
+                    " Something else wrote it: bring back an earlier version of it, or delete it."
+                )
+            if not member.eof:
+                raise Damaged(f"{name} is not an archive part: its end is missing.")
+            data = member.unused_data
+    except zlib.error as error:
+        raise Damaged(f"{name} is not an archive part: {error}") from error
+    return b"".join(lines) if len(lines) != 1 else lines[0]
+
+
+def decode_part(data: bytes, name: str) -> list[ArchiveRecord]:
+    """Return the records of an archive part. Raises Damaged or NewerFormat."""
+    if not data:
+        raise Damaged(f"{name} is not an archive part: it is empty.")
+    try:
+        records = _decode_lines(unpack_part(data, name))
+    except msgspec.MsgspecError as error:
+        raise Damaged(f"{name} is not an archive part: {error}") from error
     if any(each.format > RECORD_FORMAT for each in records):
         raise NewerFormat(f"{name} was written by a newer release. Upgrade osqueue.")
     return records

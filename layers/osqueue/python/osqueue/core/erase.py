@@ -7,7 +7,6 @@ marked besides: zeros are the payload of nobody knows which serialiser, and one 
 """
 
 import gzip
-import zlib
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeVar
 
@@ -16,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import Damaged
+from .archive_record import unpack_part
 from .draft import Draft
 from .encoding import (
     Footer,
@@ -287,10 +287,7 @@ def strip_part(data: bytes, name: str, job_ids: Collection[str]) -> tuple[bytes,
 
     The other lines stay byte for byte as they were. Nothing left: no bytes. Raises Damaged.
     """
-    try:
-        text = gzip.decompress(data)
-    except (OSError, EOFError, zlib.error) as error:
-        raise Damaged(f"{name} is no archive part: {error}") from error
+    text = unpack_part(data, name)
     if not any(each.encode() in text for each in job_ids):
         return data, []
     kept: list[bytes] = []
@@ -299,7 +296,7 @@ def strip_part(data: bytes, name: str, job_ids: Collection[str]) -> tuple[bytes,
         try:
             record = _decode_line(line)
         except msgspec.MsgspecError as error:
-            raise Damaged(f"{name} is no archive part: {error}") from error
+            raise Damaged(f"{name} is not an archive part: {error}") from error
         if record.job_id in job_ids:
             found.append((record.job_id, record.state))
         else:
