@@ -33,7 +33,10 @@ def replacements(batch: RecordedReduction) -> Iterator[tuple[Replacement, Code]]
 
 
 def check(batch: RecordedReduction) -> None:
-    """Each replacement of a commit is told of as a whole, or not at all."""
+    """Check that each replacement of a commit is whole, and that no job is postponed for too long."""
+    for job in batch.reduction.state.delayed.jobs:
+        if 0 < job.due_by_ms < job.due_ms and not job.history:  # it has not been put off by a worker
+            raise Violation(f"a job was postponed {job.due_ms - job.due_by_ms} ms beyond its longest wait")
     came = {event.key for event in batch.reduction.events if event.cause == "replace"}
     ended = {event.key for event in batch.reduction.events if event.cause == "replaced"}
     news = {item.new.key for item, code in replacements(batch) if code in TAKEN}

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from osqueue.commit.effects import Flow
 from osqueue.core import admin, replacing, tables
 from osqueue.core.draft import Draft
-from osqueue.core.job_ops import CancelJob
+from osqueue.core.job_ops import CancelJob, JobSpec
 from osqueue.core.ops import Code
 from osqueue.core.replacing import _Waiting
-from osqueue.core.state import QUEUED, FinishedJob, Span, State
+from osqueue.core.state import QUEUED, FinishedJob, JobRecord, Span, State
 from osqueue.objects import id_index
 from osqueue.objects.id_index import FinishedId, IdEntry
 from osqueue.operations.dedup_attempt import DedupAttempt, Takeover
@@ -120,7 +120,24 @@ def forgotten_with_its_result() -> AbstractContextManager[None]:
     return patched((tables, "known_until_ms", known_until_ms))
 
 
+_successor = replacing._successor
+
+
+def _postponed(draft: Draft, old: JobRecord, new: JobSpec) -> JobRecord:
+    fresh = _successor(draft, old, new)
+    due = max(new.at_ms, draft.after(new.delay_ms))
+    return replace(fresh, due_ms=due) if fresh.due_by_ms and due > draft.now else fresh
+
+
+def postponed_for_ever() -> AbstractContextManager[None]:
+    """A job is postponed each time, however long it has waited."""
+    return patched((replacing, "_successor", _postponed))
+
+
 CONTROLS: tuple[Control, ...] = (
+    Control(
+        "the longest wait of a job", postponed_for_ever, (in_runs("uniques", "beyond its longest wait"),)
+    ),
     Control("the old job goes", the_old_one_stays, (in_runs("uniques", "is in two places"),)),
     Control(
         "the old job names its successor",
