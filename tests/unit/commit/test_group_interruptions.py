@@ -90,7 +90,7 @@ def interrupted_at(line: int, work: Callable[[], Any], function: str = "") -> bo
         nonlocal left
         if frame.f_code.co_filename != group.__file__:
             return None
-        batch = frame.f_locals.get("self") if frame.f_code.co_name == "run" else None
+        batch = frame.f_locals.get("self") if frame.f_code.co_name == "_step" else None
         inside = batch is not None and batch.torn
         asked = function in ("", frame.f_code.co_name)
         if event == "line" and asked and not inside:

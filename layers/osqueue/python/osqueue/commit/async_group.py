@@ -11,10 +11,11 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from .. import forks
 from ..clock import Machine
 from ..core.ops import Op
 from ..core.reduce import Told
-from ..errors import Unavailable
+from ..errors import OsqueueError, Rejected, Unavailable
 from .effects import All, Performer, Sleep
 from .event_queue import ROOM_SECONDS, WAITING_MAX
 from .group import (
@@ -22,6 +23,7 @@ from .group import (
     LINGER_SHARE,
     CommitBatch,
     CommitWaiter,
+    belongs_to_batch,
     give_back,
     is_patient,
     next_batch,
@@ -32,6 +34,17 @@ from .request_status import CommitResult
 from .writer import ShardWriter
 
 T = TypeVar("T")
+
+OTHER_LOOP = (
+    "another event loop uses this object, and an object for coroutines belongs to one loop at a time. Nothing was"
+    " sent, so nothing was enqueued or changed. Make one object for each event loop, or call it on its own loop by"
+    " asyncio.run_coroutine_threadsafe."
+)
+RESUMES_MAX = 3  # of one batch, each after an exception of other code
+COMMIT_INTERRUPTED = (
+    "an exception of other code interrupted the commit of this operation; the event loop's exception handler has it."
+    " It may still be applied."
+)
 
 
 # None: told at once. A thread's future, and no task: the loop's end cancels all tasks, but ends no thread.
@@ -44,6 +57,22 @@ class AsyncDriver:
     def __init__(self, store: Performer, machine: Machine) -> None:
         self.store = store
         self.machine = machine
+        self.loop: asyncio.AbstractEventLoop | None = None  # that uses the object of this driver
+        self._process = 0  # in which it does
+        self._attaching = forks.lock()
+
+    def attach(self, is_busy: Callable[[], bool] = lambda: False) -> None:
+        """Bind this object to the running event loop. ``is_busy`` returns whether a commit is under way.
+
+        Raises Rejected while another event loop uses it: one that runs, or one that was stopped during a commit.
+        """
+        loop = asyncio.get_running_loop()
+        with self._attaching:
+            before, process = self.loop, self.machine.process()
+            changes = before is not None and before is not loop and process == self._process
+            if changes and before and not before.is_closed() and (before.is_running() or is_busy()):
+                raise Rejected(OTHER_LOOP)
+            self.loop, self._process = loop, process
 
     async def perform(self, effect: Any) -> Any:
         """Carry out one effect and answer its reply."""
@@ -55,7 +84,8 @@ class AsyncDriver:
         return await self.store.perform_async(effect)
 
     async def run(self, flow: Generator[Any, Any, T]) -> T:
-        """Run a flow to its end."""
+        """Run a flow to its end. Raises Rejected while another event loop uses this object."""
+        self.attach()
         reply: Any = None
         while True:
             try:
@@ -96,6 +126,11 @@ class AsyncEventQueue:
 
     def _is_telling(self) -> bool:
         return self._telling is not None and not self._telling.done()
+
+    def change_loop(self) -> None:
+        """Forget what a closed event loop was about to report: it never ends. The other events stay."""
+        if self._is_telling():
+            self._telling = None
 
     async def told(self, seconds: float) -> bool:
         """Wait until all that is here now is told, so long at most; answers whether it is."""
@@ -158,6 +193,16 @@ class AsyncGroup:
             self._start_leader()
         return waiter
 
+    def is_busy(self) -> bool:
+        """Return whether a batch is under way."""
+        return self._task is not None and not self._task.done()
+
+    def change_loop(self) -> None:
+        """Give up what a closed event loop left unfinished, and its callers with it."""
+        if self.is_busy():
+            give_up_turn(self.writer, self.driver.store)
+        self._start_afresh()
+
     def _is_enough(self) -> bool:
         """Is there nobody left for whom a batch would wait?"""
         if self.window:
@@ -201,6 +246,24 @@ class AsyncGroup:
                 self._start_leader()
             raise
 
+    async def _run(self, batch: CommitBatch) -> CommitResult:
+        """Run the protocol, and go on after an exception of other code, as of a signal handler, where that is possible.
+
+        The event loop's exception handler receives it: it belongs to none of the tasks that wait. An error of a store's
+        own code comes again and again. Then each waiter receives Unavailable.
+        """
+        for resumable in (*[True] * RESUMES_MAX, False):
+            try:
+                return await batch.run_async(self.driver.perform)
+            except Exception as error:
+                if isinstance(error, OsqueueError) and belongs_to_batch(error):
+                    raise
+                message = "an exception of other code interrupted a commit of a queue"
+                asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
+                if batch.torn or not resumable:
+                    raise Unavailable(COMMIT_INTERRUPTED) from error
+        raise AssertionError("the last try returns or raises")
+
     async def _run_batches(self) -> None:
         while self._waiting:
             await self._await_others()
@@ -211,13 +274,15 @@ class AsyncGroup:
             answer: CommitResult | None = None
             began = self.driver.machine.monotonic()
             try:
-                answer = await self.driver.run(batch.flow)
-            except Exception as error:  # noqa: BLE001 - whatever it is, every waiter gets it
+                answer = await self._run(batch)
+            except OsqueueError as error:
                 batch.crash(error)
                 if (
                     isinstance(error, RequestRefused) and error.events
                 ):  # of a commit that was made all the same
                     self.event_queue.put(error.events)
+            except GeneratorExit:  # destroyed with its loop, and another leader may be at work
+                raise
             except BaseException as error:
                 batch.flow.close()  # nobody goes on with it
                 give_up_turn(self.writer, self.driver.store)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import accumulate, chain
 from typing import Any
 
@@ -95,15 +95,31 @@ class CommitBatch:
     def run(self, perform: Callable[[Effect], Any]) -> CommitResult:
         """Run the protocol, or resume it. An effect that was interrupted counts as one whose reply was lost."""
         reply = _lost(self.pending)
-        while True:
-            self.torn = True
-            try:
-                self.pending = self.flow.send(reply)
-            except StopIteration as stop:
-                self.answer = answer = stop.value
-                return answer  # type: ignore[no-any-return]
-            self.torn = False
-            reply = perform(self.pending)
+        while (effect := self._step(reply)) is not None:
+            reply = perform(effect)
+        return self._result()
+
+    async def run_async(self, perform: Callable[[Effect], Awaitable[Any]]) -> CommitResult:
+        """Run the protocol, or resume it, in a coroutine."""
+        reply = _lost(self.pending)
+        while (effect := self._step(reply)) is not None:
+            reply = await perform(effect)
+        return self._result()
+
+    def _step(self, reply: Any) -> Effect | None:
+        """Return the next effect of the protocol; None at its end."""
+        self.torn = True
+        try:
+            self.pending = self.flow.send(reply)
+        except StopIteration as stop:
+            self.answer = stop.value
+            return None
+        self.torn = False
+        return self.pending
+
+    def _result(self) -> CommitResult:
+        assert self.answer is not None
+        return self.answer
 
     def distribute(self, answer: CommitResult) -> list[Op]:
         """Give every waiter its outcomes; returns the operations that undo what was granted to callers that left."""

@@ -67,11 +67,22 @@ class AsyncRunner(Awaiting):
             )
         return self._commit_groups[shard]
 
+    def _attach(self) -> None:
+        """Bind this object to the running event loop. Raises Rejected while another one uses it."""
+        before, groups = self._driver.loop, list(self._commit_groups.values())
+        self._driver.attach(lambda: any(group.is_busy() for group in groups))
+        if before is not None:
+            self._event_queue.change_loop()
+            for group in groups:
+                group.change_loop()
+
     async def _run(self, flow: QueueFlow[R]) -> R:
         reply: Any = None
         go_on: Callable[[Any], QueueEffect] = flow.send
         boarded: list[tuple[AsyncGroup, CommitWaiter]] = []
         try:
+            if self._driver.loop is not asyncio.get_running_loop():
+                self._attach()
             while True:
                 try:
                     effect = go_on(reply)
@@ -90,8 +101,10 @@ class AsyncRunner(Awaiting):
                     go_on, reply = flow.throw, failure
                 if waiter.answer is None or not give_back(waiter.answer):
                     boarded.pop()  # a call may ask for a day, and only leases would have to be given back
-        except asyncio.CancelledError:
-            for group, waiter in boarded:  # what the call was granted, nobody will hear of
+        except OsqueueError:
+            raise
+        except BaseException:  # cancelled, or interrupted: the caller never receives what it was granted
+            for group, waiter in boarded:
                 group.leave(waiter)
             raise
         finally:
@@ -229,6 +242,8 @@ class AsyncQueue(AsyncRunner, QueueBase[AsyncLease[T], T]):
 
         The object may be used again.
         """
+        if self._driver.loop is not asyncio.get_running_loop():
+            self._attach()
         left = await self._event_queue.drain(self.timeout)
         if left and self._outlet is not None:
             self._outlet.lose(left)
