@@ -156,6 +156,7 @@ def check(
 ) -> None:
     """A commit was made; ``found`` are the places of all jobs after it."""
     known = {} if before is None else before.tickets
+    free = set(_given_back(batch))
     for name, rows in state.tickets.items():
         row = _row(state, name)
         if row is None:
@@ -167,7 +168,11 @@ def check(
             raise Violation(f"a ticket of {name} is there twice")
         if any(each.until_ms <= state.now_ms for each in rows):
             raise Violation(f"a ticket of {name} is void, and stands")
-        holders = {each.id: each.holder for each in known.get(name, ())}
+        holders = {
+            each.id: each.holder
+            for each in known.get(name, ())
+            if each.until_ms > state.now_ms and (name, each.id, each.holder) not in free
+        }
         for each in rows:
             if holders.get(each.id, 0) not in (0, each.holder):
                 raise Violation(f"a ticket of {name} went from one holder to another")
@@ -208,14 +213,29 @@ def _claims(state: State, batch: RecordedReduction) -> None:
     for op, use, answer in _last_claims(batch):
         held = holds_ticket(state, use)
         detached = _row(state, use.consumer) is None
-        again = use.busy or (bool(answer.runs) and answer.runs[-1][0] == Code.RETRY)
-        lost = bool(answer.runs) and answer.runs[0][0] == Code.TICKET_LOST
+        again, lost = _is_kept(use, answer), _is_lost(answer)
         if use.busy and op.limit and not (held or lost or detached):
             raise Violation("a ticket is gone, and its holder has jobs in hand")
         if answer.leases and not held and not detached:
             raise Violation("jobs were granted under a ticket that somebody else holds")
         if not answer.leases and not again and held:
             raise Violation("a claim found nothing, and its ticket is out")
+
+
+def _is_kept(use: TicketUse, answer: Outcome) -> bool:
+    """Return whether a claim that found nothing keeps its ticket: its holder is at work, or is to come again."""
+    return use.busy or (bool(answer.runs) and answer.runs[-1][0] == Code.RETRY)
+
+
+def _is_lost(answer: Outcome) -> bool:
+    return bool(answer.runs) and answer.runs[0][0] == Code.TICKET_LOST
+
+
+def _given_back(batch: RecordedReduction) -> Iterable[tuple[str, int, int]]:
+    """Return the tickets that their holders gave back in a commit, each with its consumer and that holder."""
+    for _, use, answer in _last_claims(batch):
+        if not answer.leases and (_is_lost(answer) or not _is_kept(use, answer)):
+            yield use.consumer, use.ticket, use.holder
 
 
 def _last_claims(batch: RecordedReduction) -> Iterable[tuple[ClaimJobs, TicketUse, Outcome]]:

@@ -42,6 +42,7 @@ SEEDS = [
     ("consumers", 0),
     ("consumers", 512),  # one commit applies two claims of a holder
     ("consumers", 532),  # a dead client's head arrives after the queue was found empty
+    ("consumers", 577),  # a doubled wake takes up a ticket that has lapsed
     ("consumers mended", 0),
     ("events mended", 1),
     ("groups mended", 1),
