@@ -140,7 +140,7 @@ def test_a_child_keeps_no_lock_of_a_parent_that_is_killed(tmp_path: Path) -> Non
         os._exit(0 if lock.descriptor < 0 else 1)
     os.read(ready[0], 1)
     assert not FileLock(path).taken()
-    forks.OwnFile.close(lock)  # as the system closes what a killed process had open
+    lock.forget()  # as the system closes what a killed process had open
     assert FileLock(path).taken()
     os.close(go[1])
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

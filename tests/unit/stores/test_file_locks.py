@@ -196,3 +196,26 @@ def test_closing_a_lock_frees_it_although_another_process_has_the_file_open(tmp_
     assert other.taken()
     other.close()
     os.close(shared)
+
+
+def test_a_lock_that_two_threads_close_at_once_is_closed_by_one_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of a closed file may stand for another one at the next moment: here for the lock of a third thread."""
+    lock = FileLock(f"{tmp_path}/lock")
+    assert lock.taken()
+    third: list[FileLock] = []
+    real = fcntl.flock
+
+    def overtaken(descriptor: int, operation: int) -> None:
+        if operation == fcntl.LOCK_UN and not third:
+            third.append(FileLock(f"{tmp_path}/third"))
+            lock.close()  # the other thread, which comes between this one's look and its call
+            third.append(FileLock(f"{tmp_path}/fourth"))
+            assert third[1].taken()
+        real(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", overtaken)
+    lock.close()
+    assert not FileLock(f"{tmp_path}/fourth").taken()
+    assert FileLock(f"{tmp_path}/lock").taken()

@@ -115,12 +115,22 @@ class OwnFile:
             _FILES.add(self)
 
     def close(self) -> None:
-        """Close the file, if it is open in this process."""
+        """Close the file, if it is open in this process. Of several callers at once, one does it."""
         process()
-        self.forget()
+        _FILES.discard(self)
+        # In one step. A number that another thread closes may stand for another file at the next moment.
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            try:
+                self.release(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def release(self, descriptor: int) -> None:
+        """Give back what holds for the file as long as any process has it open."""
 
     def forget(self) -> None:
-        """Close the descriptor and no more than that: a lock on the file may be the parent's."""
+        """Close the descriptor of a fork's child and no more than that: a lock on the file is the parent's."""
         _FILES.discard(self)
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 
 from ..clock import Machine
 from ..errors import Timeout
-from ..forks import OwnFile, process
+from ..forks import OwnFile
 from .file_access import PRIVATE_FILE, FolderAccess
 
 STRIPES = 64  # lock files; two keys share one with probability 1/64 and then only wait for each other
@@ -94,12 +94,9 @@ class FileLock(OwnFile):
         own = os.fstat(self.descriptor)
         return (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino)
 
-    def close(self) -> None:
+    def release(self, descriptor: int) -> None:
         """Release the lock. Closing is not enough: a child that is being forked has the file open as well."""
-        process()  # a fork's child has closed its copy then, and leaves the parent's lock alone
-        if self.descriptor >= 0:
-            fcntl.flock(self.descriptor, fcntl.LOCK_UN)
-        super().close()
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def open_lock(path: str, access: FolderAccess) -> FileLock:
