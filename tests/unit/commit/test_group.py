@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import pytest
 
 from osqueue import AsyncQueue, Damaged, Queue, Timeout, Unavailable
 from osqueue.commit import group
+from osqueue.commit.group import BlockingGroup
 from osqueue.objects.layout import root_of
 from osqueue.stores.base import Get, Put, PutIfAbsent, PutIfMatch, StoreReply, StoreRequest
 from osqueue.stores.faulty import FaultyStore
@@ -265,6 +266,33 @@ def test_a_fork_child_speaks_with_a_voice_of_its_own(machine: Any) -> None:
     assert writer.env not in ("", parent)
     assert q.requests["get"] == gets + 1  # the parent's head is not trusted
     assert q.stats()["queued"] == 2
+
+
+def test_threads_of_a_fork_child_start_the_group_afresh_once(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q: Queue[Any] = Queue(MemoryStore(machine), "mail", machine=machine)
+    q.enqueue(1)
+    starting, go_on, starts = threading.Event(), threading.Event(), list[int]()
+    real = BlockingGroup._start_afresh
+
+    def slow(group: BlockingGroup, machine: Any) -> None:
+        starts.append(1)
+        if len(starts) == 1:
+            starting.set()
+            assert go_on.wait(PATIENCE)
+        real(group, machine)
+
+    monkeypatch.setattr(BlockingGroup, "_start_afresh", slow)
+    machine.pid = 2
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(q.enqueue, 2)
+        assert starting.wait(PATIENCE)
+        second = pool.submit(q.enqueue, 3)
+        wait([second], timeout=0.1)  # it cannot end before the first goes on
+        go_on.set()
+        assert [each.result(PATIENCE).status for each in (first, second)] == ["queued"] * 2
+    assert len(starts) == 1
 
 
 def test_a_fork_child_does_not_wait_for_the_parents_flight(rig: Rig) -> None:

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from .. import forks
 from ..clock import Machine
 from ..core.reduce import Told
 
@@ -18,6 +19,8 @@ OnEvents = Callable[[Sequence[Told]], None]
 
 WAITING_MAX = 100  # commits that wait to be told; whoever adds one more waits for a slow listener …
 ROOM_SECONDS = 1.0  # … so long, since that listener may be waiting for this very caller
+
+_STARTING = forks.lock()  # held while one starts afresh in a fork's child
 
 
 class EventQueue:
@@ -30,18 +33,23 @@ class EventQueue:
 
     def _start_afresh(self) -> None:
         """At first, and in a fork's child, where what waits is told by the parent."""
-        self._process = self._machine.process()
         self._changed = threading.Condition(threading.Lock())
         self._events: deque[Sequence[Told]] = deque()
         self._teller: int | None = None  # the thread that is telling
         self._put = 0
         self._told = 0
         self._standing = 0  # threads that wait for room, and can take over
+        self._process = self._machine.process()  # at last: other threads use what they find then
+
+    def _check_process(self) -> None:
+        if self._machine.process() != self._process:
+            with _STARTING:
+                if self._machine.process() != self._process:  # else another thread of this child has done it
+                    self._start_afresh()
 
     def put(self, events: Sequence[Told]) -> None:
         """Add the events of one commit."""
-        if self._machine.process() != self._process:
-            self._start_afresh()
+        self._check_process()
         with self._changed:
             self._events.append(events)
             self._put += 1
@@ -50,8 +58,7 @@ class EventQueue:
         """Tell what waits, unless somebody is at it."""
         if not self._events:
             return
-        if self._machine.process() != self._process:
-            self._start_afresh()
+        self._check_process()
         me = threading.get_ident()
         with self._changed:
             if self._teller == me:

@@ -24,6 +24,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from .. import forks
 from ..clock import Machine
 from ..core.job_ops import ClaimJobs, EnqueueJobs, LeaseRef, ReleaseJobs
 from ..core.ops import Op
@@ -54,6 +55,8 @@ NESTED_CALL = (
     " and call the queue when the other call has returned, or call it from another thread."
 )
 LIBRARY = __name__.partition(".")[0]
+
+_STARTING = forks.lock()  # held while a group starts afresh in a fork's child
 
 
 class CommitWaiter(Struct, eq=False):
@@ -237,7 +240,9 @@ class BlockingGroup:
         """
         machine = self.driver.machine
         if machine.process() != self._process:
-            self._start_afresh(machine)
+            with _STARTING:
+                if machine.process() != self._process:  # else another thread of this child has done it
+                    self._start_afresh(machine)
         self._end_last_call()
         waiter = CommitWaiter(ops, deadline, threading.Lock(), look)
         waiter.wake.acquire()
@@ -298,7 +303,6 @@ class BlockingGroup:
 
     def _start_afresh(self, machine: Machine) -> None:
         """At first, and in a fork's child, where running batches belong to the parent."""
-        self._process = machine.process()
         self._lock = threading.RLock()
         self._call = _Call()
         self._lingering = None  # the leader, while it waits for others to come along
@@ -308,6 +312,7 @@ class BlockingGroup:
         self._interrupted: CommitBatch | None = None  # its leader was interrupted; another one resumes it
         self._expected = 1  # waiters of the last batch: as many are likely to come again
         self._linger = 0.0  # seconds that the next one may wait for them
+        self._process = machine.process()  # at last: other threads use what they find then
 
     def _wait(self, waiter: CommitWaiter, machine: Machine) -> None:
         patience = max(0.0, waiter.deadline - machine.monotonic()) + LEAVE_GRACE_SECONDS
