@@ -6,13 +6,13 @@ what happened and what to do.
 
 from __future__ import annotations
 
-from .masking import without_secrets
-
 SHOWN_CHARS_MAX = 80
 
 
 def shown(value: object) -> str:
     """Return a value as part of a message: short and without secrets. A value without a text is no error."""
+    from .masking import without_secrets  # here, because few processes quote a value
+
     try:
         return (
             without_secrets(repr(value)[: 8 * SHOWN_CHARS_MAX])[:SHOWN_CHARS_MAX]

@@ -22,7 +22,6 @@ from .core import state as stored
 from .core.encoding import cut_by_weight
 from .errors import OsqueueError, Rejected, Unavailable, pass_on_interruption, shown
 from .limits import ERROR_CHARS_MAX, KB
-from .masking import without_secrets
 from .model.event import NAMES, Event, public_events
 from .model.validation import text
 
@@ -304,6 +303,8 @@ class EventOutlet:
 
 def _words(error: Exception) -> str:
     """An error in words. A foreign exception may not even be printable."""
+    from .masking import without_secrets  # here, because most sinks take what they get
+
     try:
         words = error.message if isinstance(error, OsqueueError) else f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001

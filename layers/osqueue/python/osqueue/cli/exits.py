@@ -7,7 +7,6 @@ from typing import IO, Any
 import click
 
 from ..errors import NotSupported, OsqueueError, Rejected, Throttled, Timeout, Unavailable
-from ..masking import without_secrets
 from .output import Output, OutputFailed
 from .suggestions import did_you_mean
 
@@ -51,6 +50,8 @@ class DataRefused(OsqueueError):
 
 def command_failed(output: Output, error: BaseException) -> click.ClickException:
     """How an exception ends a command; raises it again when it is nothing foreseen."""
+    from ..masking import without_secrets  # here, because most commands succeed
+
     match error:
         case CommandFailed():
             return error

@@ -13,7 +13,6 @@ from typing import ClassVar, NamedTuple
 from msgspec import Struct
 
 from ..errors import OsqueueError, Timeout, Unavailable
-from ..masking import without_secrets
 from .certificates import CA_VARIABLE
 
 CONNECT_TIMEOUT_S = 3.0
@@ -99,5 +98,7 @@ class StoreFault(Struct, frozen=True):
 
 def presentable(text: str) -> str:
     """Return the first line of a client's message, without bodies, secrets and the parameters of URLs."""
+    from ..masking import without_secrets  # here, because most requests succeed
+
     line = text.strip().partition("\n")[0].partition("<")[0]
     return re.sub(r"\?\S+", "?…", without_secrets(line))[:_DETAIL_CHARS_MAX].rstrip(" .:") or "no answer"
