@@ -7,8 +7,19 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
+from osqueue import limits
 from osqueue.commit import protocol
-from osqueue.commit.effects import AwaitNews, Flow, QueueEffect, QueueFlow, RemoteRequest, Sleep, Submit
+from osqueue.commit.effects import (
+    AwaitNews,
+    Flow,
+    Pause,
+    QueueEffect,
+    QueueFlow,
+    RemoteRequest,
+    Sleep,
+    Submit,
+)
+from osqueue.commit.retry import Patience
 from osqueue.commit.writer import Head
 from osqueue.core.consumers import Wake
 from osqueue.core.ops import Op
@@ -169,6 +180,7 @@ class Program:
         """Run one of the library's flows, standing still before each commit; raises what it raises."""
         reply: Any = None
         go_on: Callable[[Any], QueueEffect] = flow.send
+        patience = Patience(self.writer.machine, limits.REQUEST_TIMEOUT_S)
         while True:
             try:
                 effect = go_on(reply)
@@ -179,14 +191,20 @@ class Program:
             go_on = flow.send
             if isinstance(effect, AwaitNews):
                 reply = yield Sleep(effect.seconds)
+                patience.renew()
+            elif isinstance(effect, Pause):
+                if reply := (seconds := patience.spend(effect.seconds)) > 0:
+                    yield Sleep(seconds)
             elif isinstance(effect, Submit):
                 if stall_seconds:
                     yield Sleep(stall_seconds)
                 who = self.peers[int(effect.shard)] if self.peers else self
                 call = yield from who.call(*effect.ops, timeout=effect.timeout, look=effect.look)
                 reply = call.answer
+                patience.renew()
                 if call.error is not None:
                     go_on, reply = flow.throw, call.error
             else:
                 assert not isinstance(effect, RemoteRequest), "nothing here is remote"
+                patience.note(effect)
                 reply = yield effect

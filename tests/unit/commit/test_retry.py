@@ -9,7 +9,7 @@ import pytest
 
 from osqueue.clock import MACHINE
 from osqueue.commit import retry
-from osqueue.commit.effects import All, Flow, Sleep
+from osqueue.commit.effects import All, Flow, Pause, Sleep
 from osqueue.commit.retry import (
     CALL,
     ENDLESS,
@@ -18,9 +18,11 @@ from osqueue.commit.retry import (
     NEEDED,
     OBJECT,
     ONCE,
+    Patience,
     RetryPolicy,
     ask,
     ask_all,
+    patient,
     retried,
 )
 from osqueue.errors import LeaseLost, Timeout, Unavailable
@@ -58,7 +60,7 @@ def test_a_request_is_tried_as_often_as_its_policy_says(name: str) -> None:
     policy = POLICIES[name]
     reply, pauses, asked = run(ask(Get("a"), policy), LOST)
     assert (reply, asked) == (LOST, policy.tries)
-    assert pauses == [policy.pause_s * 2**n for n in range(policy.tries - 1)]
+    assert pauses == [policy.pause_after(n) for n in range(1, policy.tries)]
 
 
 def test_the_first_definite_answer_ends_it() -> None:
@@ -71,15 +73,49 @@ def test_what_asking_again_does_not_mend_is_asked_once(policy: RetryPolicy) -> N
     assert run(ask(Get("a"), policy), BROKEN) == (BROKEN, [], 1)
 
 
-def test_a_silent_store_is_asked_again_unless_somebody_waits() -> None:
-    assert run(ask(Get("a"), HEAD_READ), SILENT)[2] == 1
-    assert run(ask(Get("a"), NEEDED), SILENT)[2] == NEEDED.tries
+@pytest.mark.parametrize("policy", [OBJECT, ENTRY, NEEDED, HEAD_READ])
+@pytest.mark.parametrize("lost", [LOST, SILENT])
+def test_a_call_tries_for_as_long_as_its_time_lasts_whatever_its_policy(
+    machine: Any, policy: RetryPolicy, lost: Failed
+) -> None:
+    def call() -> Flow[Any]:
+        return (yield from ask(Get("a"), policy))
+
+    flow, reply = patient(call(), machine, 20.0), None
+    for _ in range(100):
+        try:
+            effect = flow.send(reply)
+        except StopIteration as stop:
+            reply = stop.value
+            break
+        reply = None if isinstance(effect, Sleep) else lost
+        machine.advance(effect.seconds if isinstance(effect, Sleep) else 0.5)
+    assert reply == lost
+    assert 20 <= sum(machine.slept, machine.seconds - 1_000) <= 21
+
+
+def test_a_call_whose_time_is_over_tries_once() -> None:
+    flow = ask(Get("a"), NEEDED)
+    assert isinstance(flow.send(None), Get)
+    assert isinstance(flow.send(LOST), Pause)
+    with pytest.raises(StopIteration):
+        flow.send(False)
+
+
+def test_time_in_which_the_store_replies_does_not_count(machine: Any) -> None:
+    patience = Patience(machine, 10.0)
+    patience.note(Get("a"))
+    machine.advance(60)  # a reply
+    patience.note(Get("b"))
+    machine.advance(4)
+    assert patience.spend(1.0) == 1.0
+    assert patience.left == 5.0
 
 
 def test_of_many_only_those_without_an_answer_are_asked_again() -> None:
     flow = ask_all([Get("a"), Get("b"), Get("c")], OBJECT)
     assert flow.send(None) == All((Get("a"), Get("b"), Get("c")))
-    assert flow.send((FOUND, LOST, BROKEN)) == Sleep(0.1)
+    assert flow.send((FOUND, LOST, BROKEN)) == Pause(0.1)
     assert flow.send(None) == All((Get("b"),))
     with pytest.raises(StopIteration) as stop:
         flow.send((Missing(),))

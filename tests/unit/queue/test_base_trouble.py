@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,6 +29,9 @@ from osqueue.stores.base import (
 from osqueue.stores.memory import MemoryStore
 
 HOUR_S = 3_600
+
+
+Call = Callable[[], Any]
 
 
 class Remote(MemoryStore):
@@ -66,6 +70,48 @@ def spoil(store: MemoryStore, key: str) -> bytes:
 
 
 # ── A store that fails for a while ───────────────────────────────────────────
+class Outage(MemoryStore):
+    """Answers 503 to each request until a moment."""
+
+    until = 0.0  # monotonic seconds
+
+    def perform(self, request: StoreRequest) -> StoreReply:
+        if self._machine.monotonic() < self.until:
+            return Failed(Unavailable("503 SlowDown"))
+        return super().perform(request)
+
+
+LARGE = "x" * 2_000
+
+
+def _large_payload(q: Queue[Any]) -> Call:
+    return lambda: q.enqueue(LARGE)
+
+
+def _id(q: Queue[Any]) -> Call:
+    return lambda: q.enqueue(1, id="a")
+
+
+def _large_result(q: Queue[Any]) -> Call:
+    (lease,) = q.claim()
+    return lambda: lease.complete(LARGE)
+
+
+def _schedule(q: Queue[Any]) -> Call:
+    return lambda: q.schedule("s", "0 3 * * *", payload=LARGE)
+
+
+def _redrive(q: Queue[Any]) -> Call:
+    return q.redrive
+
+
+def _bulk(q: Queue[Any]) -> Call:
+    return lambda: q.enqueue_many([{"payload": n} for n in range(1_001)])
+
+
+ENTRIES_OVER_1_KB = [_large_payload, _id, _large_result, _schedule, _redrive, _bulk]
+
+
 class Slow(Remote):
     """Its requests take 20 ms each."""
 
@@ -111,17 +157,53 @@ def test_a_store_that_fails_is_asked_less_and_less_often(
     assert 10 < store.asked < 130, "20 s full of requests would be 1,000"
 
 
-@pytest.mark.parametrize(("error", "asked"), [(Unavailable, 5), (Timeout, 1)])
-def test_who_looks_asks_again_but_not_after_silence(machine: Any, error: type[Exception], asked: int) -> None:
-    """A time-out has taken as long as a caller waits."""
+@pytest.mark.parametrize("error", [Unavailable, Timeout])
+def test_a_call_that_looks_tries_for_as_long_as_it_may_take(machine: Any, error: type[Exception]) -> None:
     store = Slow(machine, own_clock=True)
     q = queue(store, machine)
     q.enqueue(1)
     store.failing, store.failures, store.error = "head", 10**9, error
     store.asked = 0
+    began = machine.monotonic()
     with pytest.raises(Unavailable, match="injected"):
         q.stats()
-    assert store.asked == asked
+    assert q.timeout - 1 < machine.monotonic() - began < q.timeout + 1
+    assert 10 < store.asked < 60
+
+
+@pytest.mark.parametrize("seconds", [0.5, 15.0])
+@pytest.mark.parametrize("entry", ENTRIES_OVER_1_KB)
+def test_what_a_call_needs_is_tried_until_the_store_takes_it(
+    machine: Any, entry: Callable[[Queue[Any]], Any], seconds: float
+) -> None:
+    store = Outage(machine)
+    q: Queue[Any] = Queue(store, "mail", machine=machine)
+    q.enqueue_many([{"payload": n} for n in range(3)])
+    q.machine.advance(1)
+    call = entry(q)
+    store.until = machine.monotonic() + seconds
+    call()
+
+
+@pytest.mark.parametrize("entry", ENTRIES_OVER_1_KB)
+@pytest.mark.parametrize("timeout", [1.0, 10.0])
+def test_a_call_ends_with_its_time_and_states_that_nothing_happened(
+    machine: Any, entry: Callable[[Queue[Any]], Any], timeout: float
+) -> None:
+    store = Outage(machine)
+    q: Queue[Any] = Queue(store, "mail", machine=machine, timeout=timeout)
+    q.enqueue_many([{"payload": n} for n in range(3)])
+    call = entry(q)
+    before = q.stats()
+    began = machine.monotonic()
+    store.until = began + 100
+    with pytest.raises(Unavailable, match=r"503 SlowDown") as caught:
+        call()
+    assert timeout - 0.5 < machine.monotonic() - began < timeout + 0.5
+    if entry not in (_redrive, _schedule):  # these read the head first
+        assert "Nothing was enqueued or changed." in caught.value.message
+    store.until = 0.0
+    assert q.stats()["counters"] == before["counters"]
 
 
 def test_segments_that_cannot_be_read_are_asked_for_less_and_less_often(machine: Any) -> None:

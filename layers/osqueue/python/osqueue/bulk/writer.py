@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -24,7 +24,7 @@ from ..clock import MACHINE, Machine
 from ..commit.driver import BlockingDriver
 from ..commit.effects import Flow, QueueFlow, together
 from ..commit.protocol import commit
-from ..commit.retry import NEEDED, ask
+from ..commit.retry import NEEDED, ask, patient
 from ..commit.writer import ShardWriter
 from ..core.context import ReductionContext
 from ..core.encoding import born_of, decode_blocks, encode_segment
@@ -64,6 +64,9 @@ class BulkPlan(Struct, frozen=True):
     born: tuple[int, ...]  # by shard: seq of the head that was seen
     latest_ms: int = 0  # the latest that the store's clock may have shown then; delays count from it
     settings: QueueSettings = QueueSettings()  # as they were then
+
+
+R = TypeVar("R")
 
 
 class StagedJobs(Struct, frozen=True):
@@ -265,6 +268,11 @@ def _jobs_of(root: str, span: Span) -> Flow[list[JobRecord]]:
     return [job for _, block in decode_blocks(reply.body, span.length, span.name) for job in block.jobs]
 
 
+def _run_patiently(driver: BlockingDriver, flow: Flow[R]) -> R:
+    """Run a flow that stages or reads, for as long as a call may lose to a store that fails its requests."""
+    return driver.run(patient(flow, driver.machine, limits.REQUEST_TIMEOUT_S))
+
+
 class Stager:
     """Stages jobs for one shard, in order. Nobody sees them."""
 
@@ -278,11 +286,11 @@ class Stager:
 
     def add(self, jobs: Sequence[JobSpec]) -> None:
         """Take jobs in. Their payloads are bytes; large ones are put into objects of their own."""
-        self._driver.run(self._staging.add(jobs))
+        _run_patiently(self._driver, self._staging.add(jobs))
 
     def finish(self) -> StagedJobs:
         """Write what is left; what to hand to ``attach``."""
-        return self._driver.run(self._staging.finish())
+        return _run_patiently(self._driver, self._staging.finish())
 
 
 def without_deadlines(settings: QueueSettings) -> QueueSettings:
@@ -312,7 +320,7 @@ class BulkWriter:
 
     def plan(self) -> BulkPlan:
         """Look at the queue. A queue that is not there yet has one shard."""
-        return self._driver.run(self._flows.plan())
+        return _run_patiently(self._driver, self._flows.plan())
 
     def is_decided(self, batch_id: str) -> bool:
         """Has an earlier run decided what this batch is? Then there is nothing to stage: ``resume`` it."""

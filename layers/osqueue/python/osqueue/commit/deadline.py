@@ -150,6 +150,13 @@ class Deadline:
             tries += 1
             self.complain((yield from self.writer.measure_clock()))
 
+    def check_queue(self) -> Flow[None]:
+        """Check that the queue of a new shard still exists, until the store returns its head."""
+        tries = 0
+        while (reply := (yield from self.writer.check_queue())) is not None:
+            tries += 1
+            yield from self.back_off(tries, reply)
+
     def await_gap(self) -> Flow[bool]:
         """Wait until the store takes another head; answers whether that took any time."""
         seconds = self.writer.gap_left()

@@ -34,6 +34,13 @@ class Sleep(Struct, frozen=True):
     seconds: float
 
 
+class Pause(Sleep, frozen=True):
+    """Let time pass before a request that failed is repeated.
+
+    The reply is whether a call still has time for it. A driver that runs no call replies None.
+    """
+
+
 class Performer(Protocol):
     """What drivers give requests to: a store, or whatever else answers the requests of a flow."""
 
@@ -105,8 +112,8 @@ def together(flows: Sequence[Flow[R]]) -> Flow[list[R]]:
 def _answers(asked: dict[int, Effect]) -> Flow[dict[int, Any]]:
     """The replies to several effects, by who asked."""
     pauses = [effect.seconds for effect in asked.values() if isinstance(effect, Sleep)]
-    if pauses:
-        yield Sleep(max(pauses))
+    repeats = any(isinstance(effect, Pause) for effect in asked.values())
+    allowed: bool | None = (yield (Pause if repeats else Sleep)(max(pauses))) if pauses else None
     requests: list[StoreRequest] = []
     for effect in asked.values():
         if not isinstance(effect, Sleep):
@@ -117,7 +124,7 @@ def _answers(asked: dict[int, Effect]) -> Flow[dict[int, Any]]:
         if isinstance(effect, All):
             replies[at] = tuple(next(found) for _ in effect.requests)
         else:
-            replies[at] = None if isinstance(effect, Sleep) else next(found)
+            replies[at] = allowed if isinstance(effect, Sleep) else next(found)
     return replies
 
 

@@ -152,7 +152,7 @@ class _Commit:
         if head is None or outdated or (self.is_old(head, unseen_ms) and not writer.turns):
             head = yield from self.reread()
         if head.version is None:
-            yield from writer.check_queue()
+            yield from self.deadline.check_queue()
         return writer.identify(self.ops, head.state), head
 
     def is_old(self, head: Head, unseen_ms: float) -> bool:

@@ -33,8 +33,8 @@ from ..stores.base import (
     Written,
     room_below,
 )
-from .effects import Flow, Sleep
-from .retry import NEEDED, ask
+from .effects import Flow
+from .retry import NEEDED, Tries, before_commit, is_refusal
 
 HEAD = "head"
 CLOCK = "clock"
@@ -103,14 +103,12 @@ def perhaps_done_before_removal(queue: str) -> Unknown:
     )
 
 
-def _not_returned(reply: StoreReply | None, what: str) -> OsqueueError:
-    """Return the error of a call that needs what the store did not return."""
+def _without_time(reply: StoreReply) -> OsqueueError:
+    """Return the error of a call that needs the store's time."""
     if isinstance(reply, Failed) and reply.error.permanent:
-        return reply.error  # it names what has to be changed
-    why = f": {reply.error.message}" if isinstance(reply, Failed) else "."
-    return Unavailable(
-        f"the store did not return {what}{why} Nothing was enqueued or changed. Repeat the call."
-    )
+        return before_commit(reply.error)
+    why = f": {reply.error.message}" if isinstance(reply, Failed) else ""
+    return before_commit(Unavailable(f"the store did not return its time{why}"))
 
 
 class ShardWriter:
@@ -242,22 +240,23 @@ class ShardWriter:
             return None
         return self.head
 
-    def check_queue(self) -> Flow[None]:
-        """Before the first head of a shard is written: is the queue still the one that this process knows?
+    def check_queue(self) -> Flow[StoreReply | None]:
+        """Check before the first head of a shard is written that the queue is still the one that this process knows.
 
         Else the shard would be one of a queue that was removed, or of another that began since and has fewer. Raises
-        Unknown then, and Unavailable.
+        Unknown then. Return the store's reply if that does not show the queue's first head.
         """
         first = self.first
         if first is None:
-            return
+            return None
         known, began = first.head, self.machine.moment()
-        reply = yield from ask(Get(first.root + HEAD), NEEDED)
+        reply: StoreReply = yield Get(first.root + HEAD)
         now = first.see(reply, began)
         if now is None:
-            raise _not_returned(reply, "the queue's first head")
+            return reply
         if known is not None and known.version is not None and known.state.epoch != now.state.epoch:
             raise self.gone()
+        return None
 
     def won(self, state: State, version: str, began: Moment) -> None:
         """This writer's own commit is the head now."""
@@ -341,15 +340,11 @@ class ShardWriter:
 
     def tell_time(self) -> Flow[None]:
         """Measure the store's clock if that is due. Raises Unavailable if the store does not give its time."""
-        reply: StoreReply | None = None
-        for tried in range(NEEDED.tries):
-            if not self.clock_is_due():
-                return
-            if tried:
-                yield Sleep(NEEDED.pause_after(tried))
+        tries = Tries(NEEDED)
+        while self.clock_is_due():
             reply = yield from self.measure_clock()
-        if self.clock_is_due():
-            raise _not_returned(reply, "its time")
+            if self.clock_is_due() and (is_refusal(reply) or not (yield from tries.again())):
+                raise _without_time(reply)
 
     def measure_clock(self) -> Flow[StoreReply]:
         """Write a small object and ask the store when it was written. Return the store's last reply.

@@ -23,8 +23,8 @@ import msgspec
 from msgspec import Struct
 
 from ..commit.deadline import IDLE_REFUSALS_MAX, refuses_everything
-from ..commit.effects import Flow, Sleep
-from ..commit.retry import ENTRY, ONCE, ask_all
+from ..commit.effects import Flow, Pause, Sleep
+from ..commit.retry import ENTRY, ONCE, Tries, ask_all, before_commit
 from ..core.encoding import frame, unframe
 from ..errors import Damaged, NewerFormat, OsqueueError, Unavailable
 from ..model.keys import is_like
@@ -161,9 +161,8 @@ def create(queue: str, wished: Sequence[tuple[str, bytes]]) -> Flow[list[IdEntry
     """
     places = [entry_key(queue, client_id) for client_id, _ in wished]
     done: dict[int, IdEntry | OsqueueError] = {}
-    tried = refused = (
-        0  # rounds that the store took no part in, and in which it refused what it has no reason to
-    )
+    refused = 0  # rounds in which the store refused what it has no reason to refuse
+    tries = Tries(ENTRY)
     while len(done) < len(wished):
         left = [at for at in range(len(wished)) if at not in done]
         replies = yield from ask_all([PutIfAbsent(places[at], encode(wished[at][1])) for at in left], ONCE)
@@ -175,21 +174,21 @@ def create(queue: str, wished: Sequence[tuple[str, bytes]]) -> Flow[list[IdEntry
             else:
                 unsure.append(at)  # another's, or ours with its answer lost: the entry decides
                 failed = unavailable(reply, "room for an id") if isinstance(reply, Failed) else failed
+        failed = None if failed is None else before_commit(failed)
         found = yield from look_up(queue, [wished[at][0] for at in unsure])
-        done.update((at, each) for at, each in zip(unsure, found, strict=True) if each is not None)
+        for at, each in zip(unsure, found, strict=True):
+            if each is not None:
+                done[at] = before_commit(each) if isinstance(each, Unavailable) else each
         if len(done) == len(wished):
             break
         if failed is not None:
-            tried += 1
-            if tried == ENTRY.tries or failed.permanent:
+            if failed.permanent or not (yield from tries.again()):
                 done.update((at, failed) for at in unsure if at not in done)
-            else:
-                yield Sleep(ENTRY.pause_after(tried))
         elif len(unsure) == len(left) and not any(found):  # refused, and there is nothing
             refused += 1
             if refused == IDLE_REFUSALS_MAX:
                 raise refuses_everything(refused, "Nothing was enqueued.")
-            yield Sleep(ENTRY.pause_after(refused))
+            yield Pause(ENTRY.pause_after(refused))
     return [done[at] for at in range(len(wished))]
 
 

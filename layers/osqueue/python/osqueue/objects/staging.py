@@ -13,7 +13,7 @@ from zlib import crc32
 from .. import limits
 from ..clock import Machine
 from ..commit.effects import Flow
-from ..commit.retry import OBJECT, ask_all
+from ..commit.retry import OBJECT, ask_all, before_commit
 from ..core.encoding import encode_index, encode_segment, staged_name
 from ..core.job_ops import AttachSpans, JobSpec, record_of
 from ..core.rows import BodyRef, StoredContent
@@ -52,7 +52,7 @@ class StagingArea:
             puts = [Put(self.root + name, data) for name, data in objects[at : at + WRITES_AT_ONCE]]
             for reply in (yield from ask_all(puts, OBJECT)):  # their names are their own: again is harmless
                 if not isinstance(reply, Written):
-                    raise unavailable(reply, "room for a staged object")
+                    raise before_commit(unavailable(reply, "room for a staged object"))
 
     def bodies(self, contents: Sequence[bytes]) -> Flow[list[StoredContent]]:
         """Move what is over the inline limit into body objects, several to an object; the others stay as they are.

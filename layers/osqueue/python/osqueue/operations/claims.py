@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from .. import limits
 from ..commit.effects import QueueFlow, Submit, submit_together
+from ..commit.retry import impatient
 from ..core.groups import are_stopped
 from ..core.job_ops import ClaimJobs
 from ..core.ops import Code, Outcome
@@ -234,7 +235,7 @@ class ClaimFlows(EndingFlows):
             return tuple(inline)
         contents: list[Any] = [each for lease in leases for each in lease.job.contents]
         if BodyRef in map(type, contents):
-            contents = yield from read_bodies(self.writers[found.shard].root, contents)
+            contents = yield from impatient(read_bodies(self.writers[found.shard].root, contents))
         return with_contents(leases, contents, asked)
 
 

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 from ..clock import Machine
 from ..commit.effects import HeadPlace, QueueFlow, Submit
+from ..commit.retry import OBJECT, ask, before_commit
 from ..commit.writer import ShardWriter
 from ..core.queue_ops import ChangeSettings
 from ..core.state import State
@@ -85,11 +86,9 @@ class FlowContext:
             return
         first = yield from self.state_seen(0)
         if first.seq == 0:
-            reply = yield register(self.queue)
+            reply = yield from ask(register(self.queue), OBJECT)
             if not isinstance(reply, Written | Refused):
-                reply = yield register(self.queue)
-            if not isinstance(reply, Written | Refused):
-                raise unavailable(reply, "room for the queue's registration")
+                raise before_commit(unavailable(reply, "room for the queue's registration"))
         self._registered = first.epoch
 
     def shards_seen(self) -> int:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from .. import limits
 from ..commit.effects import QueueFlow, Submit
 from ..commit.request_status import CommitResult
+from ..commit.retry import before_commit
 from ..core.job_ops import AttachSpans, EnqueueJobs, JobSpec
 from ..core.ops import Code
 from ..core.rows import StoredContent
@@ -208,7 +209,10 @@ class EnqueueFlows(ResultFlows):
             staged: list[tuple[bool | None, StoredContent]] = []  # and each payload beside the head
             stage = yield from self.stage(shard)
             seen = yield from self.state_seen(shard)
-            fresh = yield from read_state(self.queue, shard)  # what was seen may be of any age
+            try:
+                fresh = yield from read_state(self.queue, shard)  # what was seen may be of any age
+            except OsqueueError as error:
+                raise before_commit(error) from None
             settings = seen.settings if fresh is None else fresh.settings
             writer = self.writers[shard]
             yield from writer.tell_time()  # the segments say when their jobs are due

@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 from .. import limits
 from ..commit.effects import AwaitNews, Flow, QueueFlow, Submit, together
-from ..commit.retry import HEAD_READ, ask
+from ..commit.retry import HEAD_READ, ask, impatient
 from ..commit.writer import HEAD
 from ..core import state as stored
 from ..core.job_ops import SetResultTtl
@@ -337,9 +337,8 @@ class ResultFlows(WaitFlows):
             root = root_of(self.queue, shard_of(waiter.key))
             try:
                 for batch in search.batches():
-                    answers = yield from together(
-                        [_ends_in(root, each, keys, search.known) for each, keys in batch]
-                    )
+                    looks = [_ends_in(root, each, keys, search.known) for each, keys in batch]
+                    answers = yield from impatient(together(looks))
                     for (each, _), answer in zip(batch, answers, strict=True):
                         search.note(each.name, answer)
                 search.whole = True

@@ -105,8 +105,8 @@ class PacerBase:
         assert isinstance(writer, PacerWriter)
         return writer
 
-    def _deadline(self, submit: Submit) -> float:
-        return self.machine.monotonic() + self.timeout
+    def _deadline(self, submit: Submit, left: float) -> float:
+        return self.machine.monotonic() + left
 
     def _tell(self, events: Sequence[Transition]) -> None:
         """No job has its transitions here."""

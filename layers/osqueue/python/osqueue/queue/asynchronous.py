@@ -19,8 +19,19 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from ..clock import Machine
 from ..commit.async_group import AsyncDriver, AsyncEventQueue, AsyncGroup
-from ..commit.effects import AwaitNews, Effect, HeadPlace, QueueEffect, QueueFlow, RemoteRequest, Submit
+from ..commit.effects import (
+    AwaitNews,
+    Effect,
+    HeadPlace,
+    Pause,
+    QueueEffect,
+    QueueFlow,
+    RemoteRequest,
+    Sleep,
+    Submit,
+)
 from ..commit.group import CommitWaiter, give_back
+from ..commit.retry import Patience
 from ..core.consumers import Wake
 from ..core.reduce import Told
 from ..errors import OsqueueError, pass_on_interruption
@@ -53,7 +64,8 @@ class AsyncRunner(Awaiting):
     _place: Any
     _writers: Writers
     _tell_async: Any
-    _deadline: Callable[[Submit], float]
+    timeout: float
+    _deadline: Callable[..., float]
 
     def _make_driver(self) -> None:
         self._driver = AsyncDriver(self._place, self.machine)
@@ -79,6 +91,7 @@ class AsyncRunner(Awaiting):
     async def _run(self, flow: QueueFlow[R]) -> R:
         reply: Any = None
         go_on: Callable[[Any], QueueEffect] = flow.send
+        patience = Patience(self.machine, self.timeout)
         boarded: list[tuple[AsyncGroup, CommitWaiter]] = []
         try:
             if self._driver.loop is not asyncio.get_running_loop():
@@ -89,14 +102,22 @@ class AsyncRunner(Awaiting):
                 except StopIteration as stop:
                     return stop.value  # type: ignore[no-any-return]
                 go_on = flow.send
+                if isinstance(effect, Pause):
+                    if reply := (seconds := patience.spend(effect.seconds)) > 0:
+                        await self._perform(Sleep(seconds))
+                    continue
                 if not isinstance(effect, Submit):
+                    patience.note(effect)
                     reply = await self._perform(effect)
+                    if isinstance(effect, AwaitNews):
+                        patience.renew()
                     continue
                 group = self._commit_groups.get(effect.shard) or self._group(effect.shard)
-                waiter = group.board(effect.ops, self._deadline(effect), effect.look)
+                waiter = group.board(effect.ops, self._deadline(effect, patience.left), effect.look)
                 boarded.append((group, waiter))
                 try:
                     reply = await waiter.wake
+                    patience.renew()
                 except OsqueueError as failure:
                     go_on, reply = flow.throw, failure
                 if waiter.answer is None or not give_back(waiter.answer):

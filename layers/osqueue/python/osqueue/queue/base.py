@@ -231,9 +231,10 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
         writer.first = self._writers[0] if shard else None
         return writer
 
-    def _deadline(self, submit: Submit) -> float:
-        timeout = self.timeout if submit.timeout is None else submit.timeout
-        return self.machine.monotonic() + timeout
+    def _deadline(self, submit: Submit, left: float | None = None) -> float:
+        """Return when a commit has to be over, in monotonic seconds. ``left``: the seconds that its call still has."""
+        seconds = self.timeout if left is None else left
+        return self.machine.monotonic() + (seconds if submit.timeout is None else submit.timeout)
 
     # ── Flows, one for each public method ────────────────────────────────────
     def _enqueue(

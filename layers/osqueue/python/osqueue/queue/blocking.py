@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from ..clock import Machine
 from ..commit.driver import BlockingDriver
-from ..commit.effects import AwaitNews, HeadPlace, QueueEffect, QueueFlow, Submit
+from ..commit.effects import AwaitNews, HeadPlace, Pause, QueueEffect, QueueFlow, Sleep, Submit
 from ..commit.event_queue import EventQueue
 from ..commit.group import BlockingGroup
+from ..commit.retry import Patience
 from ..errors import OsqueueError, pass_on_interruption
 from ..model.job import Job
 from ..model.payload_type import T
@@ -52,7 +53,8 @@ class BlockingRunner(Blocking):
     _place: Any
     _writers: Writers
     _tell: Any
-    _deadline: Callable[[Submit], float]
+    timeout: float
+    _deadline: Callable[..., float]
 
     def _make_driver(self) -> None:
         self._driver = BlockingDriver(self._place, self.machine)
@@ -68,6 +70,7 @@ class BlockingRunner(Blocking):
     def _run(self, flow: QueueFlow[R]) -> R:
         reply: Any = None
         go_on: Callable[[Any], QueueEffect] = flow.send
+        patience = Patience(self.machine, self.timeout)
         try:
             while True:
                 try:
@@ -78,13 +81,20 @@ class BlockingRunner(Blocking):
                 if isinstance(effect, AwaitNews):
                     self._await(effect)
                     reply = None
+                    patience.renew()
+                    continue
+                if isinstance(effect, Pause):
+                    if reply := (seconds := patience.spend(effect.seconds)) > 0:
+                        self._driver.perform(Sleep(seconds))
                     continue
                 if not isinstance(effect, Submit):
+                    patience.note(effect)
                     reply = self._driver.perform(effect)
                     continue
                 group = self._commit_groups.get(effect.shard) or self._group(effect.shard)
                 try:
-                    reply = group.submit(effect.ops, self._deadline(effect), effect.look)
+                    reply = group.submit(effect.ops, self._deadline(effect, patience.left), effect.look)
+                    patience.renew()
                 except OsqueueError as failure:
                     go_on, reply = flow.throw, failure
         finally:

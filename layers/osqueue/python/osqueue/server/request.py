@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from ..clock import Machine
-from ..commit.effects import AwaitNews, QueueFlow, Sleep, Submit
+from ..commit.effects import AwaitNews, Pause, QueueFlow, Sleep, Submit
 from ..contract.error_codes import Forbidden
 from ..contract.functions import WAIT_S_MAX
 from ..contract.route import Route
@@ -114,6 +114,9 @@ def in_time(flow: QueueFlow[R], machine: Machine, until: float) -> QueueFlow[R]:
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
         go_on, left = flow.send, until - machine.monotonic()
+        if isinstance(effect, Pause) and effect.seconds >= left:
+            reply = False  # the flow raises what the store failed with
+            continue
         if left <= 0 and not isinstance(effect, DetachedSubmit):
             go_on, reply = (
                 flow.throw,
@@ -122,7 +125,7 @@ def in_time(flow: QueueFlow[R], machine: Machine, until: float) -> QueueFlow[R]:
             continue
         if isinstance(effect, Submit) and left > 0:
             effect = Submit(effect.shard, effect.ops, min(left, effect.timeout or left), effect.look)
-        elif isinstance(effect, Sleep):
+        elif isinstance(effect, Sleep) and not isinstance(effect, Pause):
             effect = Sleep(min(left, effect.seconds))
         elif isinstance(effect, AwaitNews):
             effect = AwaitNews(effect.sleeper, min(left, effect.seconds))
