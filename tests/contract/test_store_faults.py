@@ -372,5 +372,5 @@ def test_a_client_of_the_caller_is_not_used_in_a_forked_process(
 
     client = boto3.session.Session().client("s3", config=s3_boto.client_config())
     store = s3_boto.BotoStore(client, BUCKET)
-    monkeypatch.setattr(s3_boto.os, "getpid", lambda: -1)
+    monkeypatch.setattr(s3_boto.forks, "process", lambda: -1)
     assert "fork" in error_of(store.perform(READ)).message
