@@ -22,6 +22,7 @@ from osqueue.stores.base import (
     DeleteIfMatch,
     Get,
     List,
+    Listed,
     Missing,
     Put,
     PutIfAbsent,
@@ -374,3 +375,40 @@ def test_a_client_of_the_caller_is_not_used_in_a_forked_process(
     store = s3_boto.BotoStore(client, BUCKET)
     monkeypatch.setattr(s3_boto.forks, "process", lambda: -1)
     assert "fork" in error_of(store.perform(READ)).message
+
+
+STRAYS = ("a/..", "a//x", "a/./b", "a/z/")
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_listing_goes_past_keys_that_no_client_names(
+    client: str, aws_environment: None, s3_endpoint: str, s3_bucket: str
+) -> None:
+    import boto3
+
+    direct = boto3.client("s3", endpoint_url=s3_endpoint)
+    for key in (*STRAYS, "a/a", "a/b"):
+        direct.put_object(Bucket=s3_bucket, Key=key, Body=b"")
+    store = open_store(client, s3_endpoint, s3_bucket)
+    found = (
+        asyncio.run(store.perform_async(List("a/")))
+        if client == "obstore-async"
+        else store.perform(List("a/"))
+    )
+    assert isinstance(found, Listed)
+    assert {"a/a", "a/b"} <= set(found.keys)
+    assert store.perform(List("a/", after="a/a", limit=1)) == Listed(("a/b",), more=True)
+
+
+def test_without_boto3_a_listing_that_meets_such_a_key_names_it(
+    aws_environment: None, s3_endpoint: str, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import boto3
+
+    boto3.client("s3", endpoint_url=s3_endpoint).put_object(Bucket=s3_bucket, Key="a//x", Body=b"")
+    store = open_store("obstore", s3_endpoint, s3_bucket)
+    monkeypatch.setattr(s3, "find_spec", lambda name: None)
+    error = error_of(store.perform(List("a/")))
+    assert error.permanent
+    assert "a//x" in error.message
+    assert "remove that object" in error.message

@@ -287,3 +287,28 @@ def test_after_the_clock_was_ahead_reaps_work_and_history_tells_each_job_once(tm
     q: Queue[Any] = Queue(store, "mail", machine=machine)
     told = Counter(job.job_id for job in q.history())
     assert [told[job_id] for job_id in since] == [1] * len(since)
+
+
+def test_a_head_that_is_ahead_of_the_clock_is_warned_of_now_and_then(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Later(Movable):
+        later = 0.0
+
+        def monotonic(self) -> float:
+            return super().monotonic() + self.later
+
+    machine = Later()
+    q: Queue[int] = Queue(FileStore(tmp_path, machine=machine), "mail", machine=machine)
+    machine.ahead_ms = HOUR_MS
+    q.enqueue(1)
+    assert caplog.messages == []
+    machine.ahead_ms = 0
+    for late, warnings in ((0.0, 1), (0.0, 1), (599.0, 1), (600.5, 2)):
+        machine.later = late
+        q.enqueue(2)
+        assert len(caplog.messages) == warnings
+    assert "3599 s ahead" in caplog.messages[0] or "3600 s ahead" in caplog.messages[0]
+    assert "--fix-clock" in caplog.messages[0]
+    Queue(FileStore(tmp_path), "mail").reap()
+    assert len(caplog.messages) == 3

@@ -49,6 +49,7 @@ CLOCK_DRIFT_MAX = (
 ALONE_MS = limits.SECOND_MS  # without others, after which a writer needs no turn
 ALONE_MS_REMOTE = 100  # where a turn costs requests, and those who are about commit every few milliseconds
 STORE_TICK_MS = limits.SECOND_MS  # stores tell whole seconds, rounded down
+WARN_AGAIN_SECONDS = 600.0  # between two warnings of a head that is ahead
 MEASURING_SECONDS_MAX = 60.0  # that it may take to read the store's clock: so much longer may leases last
 BLOCKS_KEPT = 64  # blocks of segments kept from one commit to the next
 
@@ -153,6 +154,7 @@ class ShardWriter:
         self.combine_seconds = 2 * COMMIT_SECONDS_FIRST  # and of a combiner's whole round
         self.survey_seconds = COMMIT_SECONDS_FIRST  # and of one look at the head and the announcements
         self.ahead = False  # was this writer's last commit one that took others along?
+        self.warn_again_at = float("-inf")  # on the monotonic clock: of a head that is ahead
         self.measured: ClockReading | None = None  # the store's clock, when it was last measured
         self.blocks: dict[tuple[str, int], Loaded] = {}
 
@@ -304,7 +306,27 @@ class ShardWriter:
         believed by the next writer.
         """
         now = self.earliest_ms()
-        return state.now_ms if now is None else max(now, state.now_ms)
+        if now is None:
+            return state.now_ms
+        if state.now_ms - now > limits.CLOCK_AHEAD_MS_MAX:
+            self._warn_of_time(state.now_ms - now)
+        return max(now, state.now_ms)
+
+    def _warn_of_time(self, ahead_ms: int) -> None:
+        """Log, now and then, that time stands still: nothing else shows it."""
+        monotonic = self.machine.monotonic()
+        if monotonic < self.warn_again_at:
+            return
+        self.warn_again_at = monotonic + WARN_AGAIN_SECONDS
+        import logging  # here, because a function that starts needs it for nothing else
+
+        logging.getLogger("osqueue.clock").warning(
+            "The head %s is %d s ahead of the store's clock: until then no lease ends, no delayed job becomes due and"
+            " no schedule ticks. Remedy: set the clocks of all machines, then run"
+            " osqueue doctor ADDRESS QUEUE --fix-clock.",
+            self.root + HEAD,
+            ahead_ms // 1000,
+        )
 
     def earliest_ms(self) -> int | None:
         """What the store's clock shows, at the earliest; None: nobody knows."""

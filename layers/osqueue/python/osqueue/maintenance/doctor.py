@@ -32,7 +32,7 @@ from ..objects.backups import name_of
 from ..objects.inventory import ReachableObjects
 from ..objects.layout import REGISTER, root_of, unavailable
 from ..stores.base import Delete, Failed, Found, Get, Missing, Put, PutIfMatch, StoreReply, Written
-from . import orphan_ids
+from . import orphan_ids, strays
 from .batch_checks import miscounted
 from .head_checks import full_parts, late_schedules
 from .head_restore import hourly_backups
@@ -369,6 +369,7 @@ def examine(queue: str, now_ms: int, deep: bool) -> Flow[list[Finding]]:
         findings += [*_settings(queue, states), *_work(queue, states, now_ms)]
     findings += yield from _ids(queue, now_ms, deep)
     findings += yield from _archive(queue, now_ms, deep)
+    findings += yield from strays.examine(queue)
     return findings
 
 

@@ -11,6 +11,7 @@ clock of heads, so a part is never late for its hour; the archive's store may ha
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
@@ -41,6 +42,7 @@ class Archived(Protocol):
 
 
 R = TypeVar("R", bound=Archived)
+_PART = re.compile(r"date=\d{4}-\d\d-\d\d/hour=\d\d/(?:[^/]+/)*[^/]+\.jsonl\.gz")  # behind the queue's folder
 
 
 def folder_of(queue: str) -> str:
@@ -63,19 +65,30 @@ def part_name(queue: str, shard: int, now_ms: int, taken: Sequence[TableRef], nu
     return f"{hour_of(queue, now_ms)}{shard:02d}-{born_of(taken[-1].name):012x}-{digest}.jsonl.gz"
 
 
+def is_part(key: str, queue: str) -> bool:
+    """Return whether a key of a queue's folder is that of a part."""
+    return _PART.fullmatch(key, len(folder_of(queue))) is not None
+
+
 # ── Reading ──────────────────────────────────────────────────────────────────
 def parts(queue: str, since_ms: int | None, after: str = "") -> Flow[list[str]]:
     """One page of the names of parts in order, from an hour or a part on. Empty: there are no more.
+
+    What has no name of a part was put there by another program, and is left out.
 
     A job is archived in the hour in which it finished or a later one, never an earlier one.
     """
     folder = folder_of(queue)
     if not after and since_ms is not None:
         after = hour_of(queue, since_ms)  # sorts before all parts of that hour
-    reply = yield List(folder, after=after or folder)
-    if not isinstance(reply, Listed):
-        raise unavailable(reply, "the list of archive parts")
-    return list(reply.keys)
+    while True:
+        reply = yield List(folder, after=after or folder)
+        if not isinstance(reply, Listed):
+            raise unavailable(reply, "the list of archive parts")
+        found = [key for key in reply.keys if is_part(key, queue)]
+        if found or not reply.more:
+            return found
+        after = reply.keys[-1]
 
 
 def read(names: Sequence[str]) -> Flow[list[list[ArchiveRecord]]]:

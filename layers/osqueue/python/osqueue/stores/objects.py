@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from .. import forks
-from ..errors import NotInstalled, OsqueueError, pass_on_interruption
+from ..errors import NotInstalled, OsqueueError, Unavailable, pass_on_interruption
 from .base import (
     KEY_BYTES_MAX,
     LIST_KEYS_MAX,
@@ -62,6 +62,7 @@ _STATUS_OF = {
     "AlreadyExistsError": 409,
     "PreconditionError": 412,
 }
+_STRAY = "Encountered object with invalid path"  # of obstore, which ends a listing there
 _HIGHEST = "\U0010ffff"
 
 
@@ -274,8 +275,21 @@ class ObjectStore(PerformingStore):
                         break
                 more = more and chunk is not None
         except Exception as error:  # noqa: BLE001 - sorted by _fault
+            if _STRAY in str(error):
+                return (yield from self.list_strays(request, presentable(str(error))))
             raise self._fault(error).explained(self.bucket) from None
         return Listed(tuple(keys[:limit]), more=len(keys) > limit)
+
+    def list_strays(self, request: List, detail: str) -> Steps:
+        """Carry out a listing that meets a key which obstore cannot name. ``detail`` names the key."""
+        yield from ()
+        return Failed(
+            Unavailable(
+                f"a listing below {self.prefix + request.prefix!r} meets a key that is not the queue's, and ends there:"
+                f" {detail}. Remedy: remove that object.",
+                permanent=True,
+            )
+        )
 
     def _delete(self, request: Delete) -> Steps:
         paths = [self.prefix + key for key in request.keys]

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import NotSupported, Rejected
-from .base import AnnouncedPut, DeleteIfMatch, Failed, Get, PresignedRequest, StoreReply, StoreRequest
+from .base import AnnouncedPut, DeleteIfMatch, Failed, Get, List, PresignedRequest, StoreReply, StoreRequest
 from .faults import StoreFault
-from .objects import Call, ObjectStore, in_either_form
+from .objects import Call, ObjectStore, Steps, in_either_form
 from .s3_faults import PAGE_KEYS_MAX, S3Fault
 from .s3_place import (
     PLAIN,
@@ -118,6 +118,13 @@ class S3Store(ObjectStore):
     def deletion(self, request: DeleteIfMatch) -> Generator[Call, Any, StoreReply | None]:
         reply: StoreReply = yield in_either_form(lambda: self._through_boto(request))
         return self._failed(reply.error) if isinstance(reply, Failed) else reply
+
+    def list_strays(self, request: List, detail: str) -> Steps:
+        """List through boto3, which takes every key. Where it is missing, say what to remove."""
+        if find_spec("boto3") is None:
+            return (yield from super().list_strays(request, detail))
+        reply: StoreReply = yield in_either_form(lambda: self._through_boto(request))
+        return reply
 
     def perform_forked(self, request: StoreRequest) -> StoreReply:
         return self._through_boto(request)
