@@ -52,12 +52,16 @@ class Faults(Struct, frozen=True):
     turn: float = 0.0  # the turn is somebody else's, and its holder does not know
     note: float = 0.0  # a note, or what its writer is told, is lost, cut short or read twice
     fork: float = 0.0  # a process of several callers forks, and both go on
+    refusal: float = 0.0  # the store begins to refuse all requests: 403
+    expired: float = 0.0  # the credentials of one client run out, until it gets others
+    throttling: float = 0.0  # the store begins to fail all but small requests: 503
     delay_seconds_max: float = 1800.0  # of what is late, duplicated or frozen
     freeze_seconds_max: float = 0.0  # of what is frozen; 0: the same
     suspend_seconds_max: float = 7200.0
     stops_wall: float = 0.2  # of suspensions: the wall clock stands still as well
     step_ms_max: int = 24 * 3_600_000  # forth or back
     slow_seconds_max: float = 20.0  # of a slow answer
+    outage_seconds_max: float = 20.0  # of a refusal, of credentials that ran out, and of throttling
     timeout_seconds: float = 3.0  # how long a client waits for a lost reply
 
 

@@ -37,6 +37,7 @@ from .world import Deliver, World
 _ERROR = Failed(Unavailable("503 (injected): the request had no effect"))
 _TOO_SOON = Failed(Unavailable("429: the object was written a moment ago"), too_soon=True)
 _LOST = Failed(Timeout("injected: the reply was lost"))
+SMALL_BYTES_MAX = 100  # of a body that a store takes while it throttles others
 Swap = PutIfMatch | PutIfAbsent
 WRITES = (Put, PutIfMatch, PutIfAbsent)
 
@@ -53,6 +54,7 @@ class Network:
         self._written: dict[str, float] = {}  # when each object was, where the store wants a gap between
         self._busy: set[str] = set()
         self._queues: dict[str, deque[tuple[Swap, Deliver]]] = {}
+        self._refuses_until = self._throttles_until = float("-inf")  # seconds
 
     def send(self, request: StoreRequest, deliver: Deliver) -> None:
         """One request of a client, with whatever befalls it."""
@@ -70,6 +72,10 @@ class Network:
         def lose(reply: StoreReply) -> None:
             world.after(faults.timeout_seconds, lambda: deliver(_LOST))
 
+        outage = self._outage(request)
+        if outage is not None:
+            world.after(there + back, lambda: deliver(outage))
+            return
         if world.happens("error", faults.error):
             error = _TOO_SOON if self.latency.swap_gap_s and isinstance(request, WRITES) else _ERROR
             world.after(there + back, lambda: deliver(error))  # a busy store says the same for other reasons
@@ -87,6 +93,21 @@ class Network:
         # Nobody sends a note twice: whoever got the turn at once has to know that nobody can read one.
         if not isinstance(request, Get | List | TakeTurn) and world.happens("duplicate", faults.duplicate):
             world.after(there + world.long_while(), lambda: self._arrive(request, _ignore))
+
+    def _outage(self, request: StoreRequest) -> Failed | None:
+        """Return the reply of a store that refuses all requests just now, or throttles all but small ones."""
+        world, faults = self.world, self.world.faults
+        if world.happens("refusal", faults.refusal):
+            self._refuses_until = world.now + world.outage_while()
+        if world.happens("throttling", faults.throttling):
+            self._throttles_until = world.now + world.outage_while()
+        if faults.refusal and world.now < self._refuses_until:
+            return world.refusal("the store allows nothing")
+        is_small = len(getattr(request, "body", b"")) <= SMALL_BYTES_MAX and not isinstance(request, List)
+        hot = getattr(request, "hot", False)  # a head has to go on: what it refers to does not
+        if faults.throttling and world.now < self._throttles_until and not (is_small or hot):
+            return Failed(Unavailable("503 SlowDown (injected): the request had no effect"))
+        return None
 
     def _seconds(self, body: bytes) -> float:
         """How long so many bytes take on their way."""

@@ -423,3 +423,19 @@ PROFILES["two limiters"] = (
     )
 )
 PROFILES.update({profile.name: profile for profile in life_profiles(PROFILES)})
+PROFILES["refusals"] = (
+    Profile(  # the store refuses everything for a while; clients have no credentials for a while
+        "refusals",
+        limits=TIGHT,
+        faults=Faults(
+            error=0.005, lost=0.01, crash=0.002, refusal=0.0015, expired=0.004, delay_seconds_max=120.0
+        ),
+        clients=Clients(rounds=20, pause_seconds=1.0),
+    )
+)
+PROFILES["throttled"] = Profile(  # the store fails all but small requests for a while
+    "throttled",
+    limits=TIGHT,
+    faults=Faults(error=0.005, lost=0.01, crash=0.002, throttling=0.005, delay_seconds_max=120.0),
+    clients=Clients(cancellers=0, operators=0, bulk=0, reapers=2, large_results=0.6, reap_seconds=3.0),
+)

@@ -19,7 +19,7 @@ from osqueue.commit.effects import (
     Sleep,
     Submit,
 )
-from osqueue.commit.retry import Patience
+from osqueue.commit.retry import NOTHING_DONE, Patience
 from osqueue.commit.writer import Head
 from osqueue.core.consumers import Wake
 from osqueue.core.ops import Op
@@ -28,6 +28,7 @@ from osqueue.errors import (
     Damaged,
     NewerFormat,
     OsqueueError,
+    Unavailable,
 )
 from osqueue.model.codecs import JSON, Codec
 from osqueue.model.reports import ReapReport as Reaped
@@ -38,7 +39,7 @@ from osqueue.operations.waiters import board_of
 
 from . import answers
 from .invariants import Invariants
-from .ledger import ClientCall, Ledger, WatchedWriter
+from .ledger import ClientCall, Ledger, Violation, WatchedWriter
 from .machine import VirtualMachine, source
 from .world import World
 
@@ -145,6 +146,14 @@ class Program:
         except OsqueueError as error:
             call.error = error
         call.ended = self.world.now
+        if (
+            isinstance(call.error, OsqueueError)
+            and call.error.permanent
+            and self.world.refused_at < call.began
+        ):
+            raise Violation(
+                f"{self.name} was refused, and the store has allowed everything since: {call.error}"
+            )
         self._wake(call)
         answers.judge(self.ledger, self.invariants.library, call)
         if isinstance(call.error, NewerFormat):
@@ -188,6 +197,12 @@ class Program:
                 return stop.value  # type: ignore[no-any-return]
             except NewerFormat as error:
                 raise Outdated from error
+            except Unavailable as error:
+                if NOTHING_DONE in error.message and not error.permanent and patience.left > 0:
+                    raise Violation(
+                        f"{self.name} gave up with {patience.left:.1f} s left: {error}"
+                    ) from error
+                raise
             go_on = flow.send
             if isinstance(effect, AwaitNews):
                 reply = yield Sleep(effect.seconds)

@@ -14,11 +14,13 @@ from functools import partial
 from typing import Any
 
 from osqueue.commit.effects import All, Effect, Sleep
-from osqueue.stores.base import StoreReply, StoreRequest
+from osqueue.errors import Unavailable
+from osqueue.stores.base import Failed, StoreReply, StoreRequest
 
 from .conditions import Faults
 from .machine import VirtualMachine, source
 
+EXPIRED_SECONDS = 0.02  # that a request takes whose credentials have run out
 EVENTS_MAX = 300_000  # five times what a run takes; one with more is not going anywhere
 Program = Generator[Effect, Any, None]
 Deliver = Callable[[StoreReply], None]
@@ -37,6 +39,7 @@ class World:
         self._count = 0
         self.events = 0
         self.events_max = events_max
+        self.refused_at = float("-inf")  # seconds: when a client sent its latest request that was refused
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
         """Do something later."""
@@ -75,6 +78,15 @@ class World:
         """The same for a machine."""
         return self._while(self.faults.suspend_seconds_max)
 
+    def outage_while(self) -> float:
+        """Draw how long the store refuses requests, or fails them."""
+        return self._while(self.faults.outage_seconds_max)
+
+    def refusal(self, why: str) -> Failed:
+        """Return the reply to a request that is refused. Each is an error of its own."""
+        self.refused_at = self.now
+        return Failed(Unavailable(f"403 (injected): {why}", permanent=True))
+
     def _while(self, high: float) -> float:
         low = 0.1
         return float(low * (high / low) ** self.chance.random())
@@ -100,6 +112,7 @@ class Process:
         self._machine = machine
         self._stage = stage  # entered for every step: which release this client runs
         self._died = died
+        self._expired_until = float("-inf")  # seconds: when it has credentials again
 
     def start(self, after: float = 0.0) -> None:
         """Begin a while from now."""
@@ -160,8 +173,15 @@ class Process:
 
         if not requests:
             self._resume(())
+        world, faults = self.world, self.world.faults
+        if world.happens("expired", faults.expired):
+            self._expired_until = world.now + world.outage_while()
         for position, request in enumerate(requests):
-            self._send(request, partial(arrive, position))
+            if faults.expired and world.now < self._expired_until:
+                refused = world.refusal("the credentials have run out")
+                world.after(EXPIRED_SECONDS, partial(arrive, position, refused))
+            else:
+                self._send(request, partial(arrive, position))
 
     def _resume(self, reply: Any) -> None:
         self._stand_still(lambda: self._step(reply))

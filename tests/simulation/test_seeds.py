@@ -63,6 +63,8 @@ SEEDS = [
     ("groups in turn", 4),
     ("groups held", 2),
     ("all shards", 1),
+    ("refusals", 0),
+    ("throttled", 0),
 ]
 
 
