@@ -46,7 +46,6 @@ SEEDS = [
     ("consumers mended", 0),
     ("events mended", 1),
     ("groups mended", 1),
-    ("rates mended", 2),
     ("schedules run", 3),
     ("payloads", 0),
     ("two stores", 0),
