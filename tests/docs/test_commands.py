@@ -39,6 +39,7 @@ OTHERS = {
         "gh",
         "git",
         "gunicorn",
+        "uwsgi",
         "jq",
         "journalctl",
         "kubectl",
