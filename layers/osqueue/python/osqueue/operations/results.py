@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from copy import copy
 from typing import Any
 
 from msgspec import Struct
@@ -312,6 +311,8 @@ class ResultFlows(WaitFlows):
                 if location is not None:
                     return (yield from self._told(key, location))
                 if board.silence is not None and board.refused_since(began):
+                    from copy import copy  # where it is used: functions start without it
+
                     raise copy(board.silence)  # each waiter raises its own
                 if over:
                     raise _too_late(job_id(key), board)
