@@ -79,6 +79,7 @@ def commit_in_turn(steps: Steps, request: Request) -> Flow[CommitResult | None]:
     note = encode(Note(NOTE_FORMAT, request))
     reply = yield TakeTurn(writer.root + HEAD, note, wait_seconds)
     if not isinstance(reply, Turn):
+        deadline.complain(reply)
         # An interrupted wait brings Failed: its note may have been left.
         deadline.sent = deadline.sent or not isinstance(reply, Refused) or reply.noted
         if not isinstance(reply, Answered):

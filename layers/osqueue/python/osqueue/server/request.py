@@ -13,6 +13,7 @@ from ..contract.error_codes import Forbidden
 from ..contract.functions import WAIT_S_MAX
 from ..contract.route import Route
 from ..errors import OsqueueError, Rejected, Timeout, shown
+from ..stores.base import Failed
 from ..stores.counting import CountingStore
 from .flows import DetachedSubmit
 from .queues import ServedQueue
@@ -105,8 +106,12 @@ def may_change(permit: Permit | None, queue: str) -> bool:
 
 
 def in_time(flow: QueueFlow[R], machine: Machine, until: float) -> QueueFlow[R]:
-    """A flow that ends with Timeout at ``until`` (monotonic seconds); what it did before is durable or harmless."""
+    """Run a flow that ends with Timeout at ``until`` (monotonic seconds); what it did before is durable or harmless.
+
+    The error names what the store reported last, if that was a failure.
+    """
     reply: Any = None
+    failure = ""
     go_on: Callable[[Any], Any] = flow.send
     while True:
         try:
@@ -120,7 +125,7 @@ def in_time(flow: QueueFlow[R], machine: Machine, until: float) -> QueueFlow[R]:
         if left <= 0 and not isinstance(effect, DetachedSubmit):
             go_on, reply = (
                 flow.throw,
-                Timeout("the request took too long. What it did so far may still hold."),
+                Timeout(f"the request took too long. What it did so far may still hold. {failure}".rstrip()),
             )
             continue
         if isinstance(effect, Submit) and left > 0:
@@ -132,4 +137,13 @@ def in_time(flow: QueueFlow[R], machine: Machine, until: float) -> QueueFlow[R]:
         try:
             reply = yield effect
         except OsqueueError as error:
-            go_on, reply = flow.throw, error
+            go_on, reply, failure = flow.throw, error, error.message
+        else:
+            if not isinstance(effect, Sleep):
+                failed = [each for each in _replies(reply) if isinstance(each, Failed)]
+                failure = failed[-1].error.message if failed else ""
+
+
+def _replies(reply: Any) -> tuple[Any, ...]:
+    """Return the replies to one request, or to several that were sent together."""
+    return reply if isinstance(reply, tuple) else (reply,)

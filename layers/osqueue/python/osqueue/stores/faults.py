@@ -97,8 +97,24 @@ class StoreFault(Struct, frozen=True):
 
 
 def presentable(text: str) -> str:
-    """Return the first line of a client's message, without bodies, secrets and the parameters of URLs."""
+    """Return the first line of a client's message and what caused it, without bodies and without URLs.
+
+    A URL may hold a signature, and its length would push the cause beyond what is shown.
+    """
     from ..masking import without_secrets  # here, because most requests succeed
 
     line = text.strip().partition("\n")[0].partition("<")[0]
-    return re.sub(r"\?\S+", "?…", without_secrets(line))[:_DETAIL_CHARS_MAX].rstrip(" .:") or "no answer"
+    line = re.sub(r"\s\S*://\S+( in \S+)?", "", line)
+    line = re.sub(r"\?\S+", "?…", without_secrets(line))[:_DETAIL_CHARS_MAX].rstrip(" .:") or "no answer"
+    cause = without_secrets(_cause_of(text))
+    return f"{line}: {cause}" if cause and cause not in line else line
+
+
+def _cause_of(text: str) -> str:
+    """Return what obstore reports as the innermost cause of a request without a reply; "" if it names none."""
+    named = [each for each in re.findall(r'\b(?:message|error): "([^"\n]+)"', text) if "://" not in each]
+    if named:
+        return str(named[-1])[:_DETAIL_CHARS_MAX]
+    if re.search(r"\b(?:IncompleteMessage|IncompleteBody|UnexpectedEof)\b", text):
+        return "the connection ended before the reply was complete"
+    return ""
