@@ -122,15 +122,21 @@ def spelled(key: str, query: dict[str, str]) -> str:
 def express_server(endpoint: str, folder: Path) -> Iterator[dict[str, str]]:
     """Directory buckets in front of an S3 server: the environment in which clients find them."""
     certificate, key = write_certificate(folder)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    kind = type("ThisDirectoryBucket", (DirectoryBucket,), {"behind": endpoint, "tls": context})
+    own = {"behind": endpoint, "tls": context_of(certificate, key)}
+    kind = type("ThisDirectoryBucket", (DirectoryBucket,), own)
     with relaying(kind) as proxy:
         yield {
             **dict.fromkeys(("HTTPS_PROXY", "https_proxy"), proxy),
             **dict.fromkeys(("NO_PROXY", "no_proxy"), urlsplit(endpoint).hostname or ""),
             **dict.fromkeys(("SSL_CERT_FILE", "AWS_CA_BUNDLE"), str(certificate)),
         }
+
+
+def context_of(certificate: Path, key: Path) -> ssl.SSLContext:
+    """A server's side of TLS with a certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return context
 
 
 def write_certificate(folder: Path) -> tuple[Path, Path]:

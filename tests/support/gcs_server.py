@@ -61,6 +61,8 @@ def refusal(status: int, code: str) -> GcsAnswer:
 class GcsServer:
     """``buckets`` holds the objects; ``asked`` is a line for each request."""
 
+    starts_behind = False  # does a listing start behind the key that it is to start after?
+
     def __init__(self) -> None:
         self.endpoint = ""
         self.buckets: dict[str, dict[str, GcsObject]] = {}
@@ -82,9 +84,8 @@ class GcsServer:
             if not name:
                 return self._listed(objects, parse_qs(url.query))
             key = unquote(name)
-            match = headers.get("x-goog-if-generation-match")
             there = objects.get(key)
-            if match is not None and int(match) != (there.generation if there else 0):
+            if not self._holds(headers, there):
                 return refusal(412, "PreconditionFailed")
             if method == "PUT":
                 return self._written(objects, key, body)
@@ -94,6 +95,11 @@ class GcsServer:
                 del objects[key]
                 return GcsAnswer(204)
             return self._read(there, headers)
+
+    def _holds(self, headers: Mapping[str, str], there: GcsObject | None) -> bool:
+        """Return whether the condition of a request holds for the object that is there."""
+        match = headers.get("x-goog-if-generation-match")
+        return match is None or int(match) == (there.generation if there else 0)
 
     def _written(self, objects: dict[str, GcsObject], key: str, body: bytes) -> GcsAnswer:
         now = self.now()
@@ -121,6 +127,8 @@ class GcsServer:
         names = sorted((name for name in objects if name.startswith(prefix)), key=str.encode)
         # Google, unlike S3, begins with the name itself in one of its APIs: the store has to bear both.
         names = [name for name in names if name.encode() >= after.encode()]
+        if self.starts_behind and names and names[0] in query.get("start-after", []):
+            del names[0]
         page, more = names[:PAGE_KEYS], names[PAGE_KEYS : PAGE_KEYS + 1]
         contents = "".join(
             f"<Contents><Key>{escape(name)}</Key><Size>{len(objects[name].body)}</Size>"
