@@ -79,7 +79,7 @@ def test_a_group_has_limits_of_its_own_and_lets_go_of_them(q: Any) -> None:
 @pytest.mark.parametrize(
     ("group", "wished", "field"),
     [
-        ("", {"running": 1}, "groups"),
+        ("", {"running": 1}, "group"),
         ("a", {}, "groups"),
         ("a", {"running": -1}, "running"),
         ("a", {"rate": (0, 1)}, "rate"),

@@ -131,12 +131,12 @@ def test_a_job_is_given_back_until_a_time(opened: Callable[..., Any], clock: Any
 @pytest.mark.parametrize(
     ("wrong", "field"),
     [
-        ({"for_": 0}, "paused_for"),
-        ({"for_": "x"}, "paused_for"),
-        ({"until": "soon"}, "paused_until"),
-        ({"until": datetime(2030, 1, 1)}, "paused_until"),  # noqa: DTZ001
-        ({"until": 5e12}, "paused_until"),
-        ({"for_": 5, "until": 1.9e9}, "paused_until"),
+        ({"for_": 0}, "for_"),
+        ({"for_": "x"}, "for_"),
+        ({"until": "soon"}, "until"),
+        ({"until": datetime(2030, 1, 1)}, "until"),  # noqa: DTZ001
+        ({"until": 5e12}, "until"),
+        ({"for_": 5, "until": 1.9e9}, "until"),
     ],
 )
 def test_an_end_that_is_none_is_refused_by_name(

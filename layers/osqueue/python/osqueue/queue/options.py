@@ -103,7 +103,9 @@ def pausing(
     until: datetime | float | None = None,
     group: str | None = None,
 ) -> dict[str, Any]:
-    """The settings that pause or resume a queue, one kind of its jobs, or a group. Raises Rejected."""
+    """Return the settings that pause or resume a queue, one kind of its jobs, or a group. Raises Rejected."""
+    if for_ is not None and until is not None:
+        raise Rejected("until: a pause has one end. Give for_ or until, not both.", field="until")
     if group is not None:
         validation.text(group, "group", limits.GROUP_CHARS_MAX, 1)
         for name, value in (("kind", kind), ("for_", for_), ("until", until)):
