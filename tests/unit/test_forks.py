@@ -16,6 +16,7 @@ import pytest
 
 from osqueue import Queue, forks
 from osqueue.clock import Machine
+from osqueue.errors import Rejected
 from osqueue.operations.admin import AdminFlows
 from osqueue.stores.base import Delete, Deleted, DeleteIfMatch, Put, PutIfAbsent, PutIfMatch, StoreRequest
 from osqueue.stores.file import FileStore
@@ -283,3 +284,24 @@ def test_threads_of_a_child_wait_until_it_has_begun() -> None:
         second = pool.submit(fake.process.id)
         go_on.set()
         assert (first.result(HANG_S), second.result(HANG_S), fake.begun) == (2, 2, [2])
+
+
+def test_a_lock_refuses_the_thread_that_holds_it() -> None:
+    lock = forks.lock()
+    with lock, pytest.raises(Rejected, match="same thread"), lock:
+        pass
+    with lock:
+        assert lock._is_owned()
+    assert not lock._is_owned()
+
+
+def test_an_interruption_right_after_a_lock_is_taken_releases_it() -> None:
+    class Interrupted(forks.ForkLock):
+        def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+            super().acquire(blocking, timeout)
+            raise KeyboardInterrupt
+
+    lock = Interrupted()
+    with pytest.raises(KeyboardInterrupt), lock:
+        pass
+    assert not lock._is_owned()

@@ -6,6 +6,12 @@ what happened and what to do.
 
 from __future__ import annotations
 
+NESTED_CALL = (
+    "this call interrupts another call of the queue in the same thread, for whose end it would have to wait: a signal"
+    " handler or a finaliser (__del__) made it. Nothing was sent, so nothing was enqueued or changed. Set a flag there"
+    " and call the queue when the other call has returned, or call it from another thread."
+)
+
 SHOWN_CHARS_MAX = 80
 
 

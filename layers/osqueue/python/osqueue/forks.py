@@ -15,8 +15,10 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
+
+from .errors import NESTED_CALL, Rejected
 
 _LOCKS: WeakSet[ForkLock] = WeakSet()
 _FILES: set[OwnFile] = set()  # open files
@@ -78,24 +80,69 @@ def at_beginning(begin: Callable[[], None]) -> None:
     _BEGINNINGS.append(begin)
 
 
-class ForkLock:
-    """A lock that is open in a fork's child even if a thread of the parent held it."""
-
-    __slots__ = ("__weakref__", "_lock")
+class _Thread(threading.local):
+    """What the current thread holds."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.held: list[Held] = []  # may end with locks that it has released since
 
-    def __enter__(self) -> None:
+
+class Held(Protocol):
+    """A lock that knows whether the current thread, which took it, still holds it."""
+
+    def _is_owned(self) -> bool: ...
+
+
+_THREAD = _Thread()
+
+
+def note_held(taken: Held) -> None:
+    """Note that the current thread has taken a lock. It releases its locks in the reverse order."""
+    held = _THREAD.held
+    while held and not held[-1]._is_owned():
+        held.pop()
+    held.append(taken)
+
+
+def refuse_nested_call() -> None:
+    """Raise Rejected if the current thread holds a lock: a signal handler or a finaliser interrupted its call.
+
+    Such a call could wait for a lock that this very thread holds.
+    """
+    process()
+    held = _THREAD.held
+    while held:
+        if held[-1]._is_owned():
+            raise Rejected(NESTED_CALL)
+        held.pop()
+
+
+class ForkLock(threading._RLock if TYPE_CHECKING else type(threading.RLock())):  # type: ignore[misc]
+    """A lock that is open in a fork's child even if a thread of the parent held it.
+
+    A thread that holds it is refused at once: a second attempt would have no end. The end of a ``with`` is the base
+    class's, in C, so that no signal arrives between its beginning and the release.
+    """
+
+    def __enter__(self) -> bool:
         process()
-        self._lock.acquire()
-
-    def __exit__(self, *exc: object) -> None:
-        self._lock.release()
+        held = _THREAD.held
+        while held and not held[-1]._is_owned():
+            held.pop()
+        if held and self._is_owned():
+            raise Rejected(NESTED_CALL)
+        try:
+            held.append(self)
+            self.acquire()
+        except BaseException:  # a signal handler raised it, perhaps after the lock was taken
+            if self._is_owned():
+                self.release()
+            raise
+        return True
 
     def reopen(self) -> None:
         """Open the lock, as the standard library opens its own."""
-        self._lock._at_fork_reinit()  # type: ignore[attr-defined]
+        self._at_fork_reinit()
 
 
 def lock() -> ForkLock:

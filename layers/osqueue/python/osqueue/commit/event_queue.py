@@ -33,7 +33,7 @@ class EventQueue:
 
     def _start_afresh(self) -> None:
         """At first, and in a fork's child, where what waits is told by the parent."""
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = threading.Condition(forks.lock())
         self._events: deque[Sequence[Told]] = deque()
         self._teller: int | None = None  # the thread that is telling
         self._put = 0
@@ -59,27 +59,34 @@ class EventQueue:
         if not self._events:
             return
         self._check_process()
-        me = threading.get_ident()
-        with self._changed:
-            if self._teller == me:
-                return  # a listener's own call
-            mine = self._put
-            while self._teller is not None and len(self._events) > WAITING_MAX:
-                if not self._stand() and self._teller is not None:
-                    return  # without a teller it is our turn, though nobody called us: who told counts on us
-            while self._events and self._teller is None:
-                if self._told >= mine and self._standing:
-                    return  # they go on, who add to it
-                self._teller = me
-                self._told += 1
-                events = self._events.popleft()
-                self._changed.release()
+        mine = self._put
+        if self._may_tell():
+            while (events := self._taken(mine)) is not None:
                 try:
                     self._tell(events)
                 finally:
-                    self._changed.acquire()
-                    self._teller = None
-                    self._changed.notify()
+                    with self._changed:
+                        self._teller = None
+                        self._changed.notify()
+
+    def _may_tell(self) -> bool:
+        """Wait for room where too much waits. Return False if a listener's own call, or the waiting, has to end."""
+        with self._changed:
+            if self._teller == threading.get_ident():
+                return False
+            while self._teller is not None and len(self._events) > WAITING_MAX:
+                if not self._stand() and self._teller is not None:
+                    return False  # without a teller this thread is the next one, even if nothing woke it
+        return True
+
+    def _taken(self, mine: int) -> Sequence[Told] | None:
+        """Take the next events and the teller's place. None if other threads tell the rest, or nothing is left."""
+        with self._changed:
+            if not self._events or self._teller is not None or (self._told >= mine and self._standing):
+                return None
+            self._teller = threading.get_ident()
+            self._told += 1
+            return self._events.popleft()
 
     def _stand(self) -> bool:
         self._standing += 1

@@ -28,7 +28,7 @@ from .. import forks
 from ..clock import Machine
 from ..core.job_ops import ClaimJobs, EnqueueJobs, LeaseRef, ReleaseJobs
 from ..core.ops import Op
-from ..errors import OsqueueError, Rejected, Timeout, Unavailable
+from ..errors import NESTED_CALL, OsqueueError, Rejected, Timeout, Unavailable
 from ..stores.base import Failed
 from .coalesce import coalesced, runs_of, split_outcomes
 from .driver import BlockingDriver
@@ -49,11 +49,6 @@ LINGER_SECONDS_MAX = 0.005
 LEAVE_TRIES_MAX = 100  # of one caller, each ended by an interruption
 
 LEADER_INTERRUPTED = "the thread that committed this operation was interrupted. It may still be applied."
-NESTED_CALL = (
-    "this call interrupts another call of the queue in the same thread, for whose end it would have to wait: a signal"
-    " handler or a finaliser (__del__) made it. Nothing was sent, so nothing was enqueued or changed. Set a flag there"
-    " and call the queue when the other call has returned, or call it from another thread."
-)
 LIBRARY = __name__.partition(".")[0]
 
 _STARTING = forks.lock()  # held while a group starts afresh in a fork's child

@@ -20,7 +20,6 @@ Flows here yield store requests and pauses; ``blocking.Election`` and ``asynchro
 from __future__ import annotations
 
 import functools
-import threading
 import zlib
 from logging import getLogger
 from typing import Any, Literal, TypeVar
@@ -28,7 +27,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
-from .. import limits
+from .. import forks, limits
 from ..clock import MACHINE, Machine
 from ..commit.effects import Flow, Sleep
 from ..commit.retry import OBJECT
@@ -150,7 +149,7 @@ class ElectionBase:
         self.heartbeat = milliseconds(heartbeat, "heartbeat", 1, longest_ms) / 1000
         self.error: OsqueueError | None = None  # why the last request that brought no answer brought none
         self._key = PREFIX + self.name
-        self._lock = threading.Lock()  # held for a few assignments, never for a request
+        self._lock = forks.lock()  # held for a few assignments, never for a request
         self._process = machine.process()
         self._tenure: _Tenure | None = None
         self._seen: _Seen | None = None
@@ -425,7 +424,7 @@ class ElectionBase:
         """After a fork: the parent leads, not the child."""
         if self.machine.process() != self._process:
             self._process = self.machine.process()
-            self._lock = threading.Lock()
+            self._lock = forks.lock()
             self._tenure = self._seen = self._looked = None
             self._marks = ()
 

@@ -17,6 +17,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
+from .. import forks
 from ..clock import Machine
 from ..commit.driver import BlockingDriver
 from ..commit.effects import AwaitNews, HeadPlace, Pause, QueueEffect, QueueFlow, Sleep, Submit
@@ -68,6 +69,7 @@ class BlockingRunner(Blocking):
         return self._commit_groups[shard]
 
     def _run(self, flow: QueueFlow[R]) -> R:
+        forks.refuse_nested_call()
         reply: Any = None
         go_on: Callable[[Any], QueueEffect] = flow.send
         patience = Patience(self.machine, self.timeout)

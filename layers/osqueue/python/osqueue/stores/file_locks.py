@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 
 from ..clock import Machine
 from ..errors import Timeout
-from ..forks import OwnFile
+from ..forks import OwnFile, note_held
 from .file_access import PRIVATE_FILE, FolderAccess
 
 STRIPES = 64  # lock files; two keys share one with probability 1/64 and then only wait for each other
@@ -84,6 +84,9 @@ class FileLock(OwnFile):
         except BlockingIOError:
             return False
         return True
+
+    def _is_owned(self) -> bool:
+        return self.descriptor >= 0
 
     def is_named(self) -> bool:
         """Return whether the path still names this file. If not, the lock keeps no other process away."""
@@ -216,6 +219,7 @@ class Stripes:
             try:
                 self._wait_for(lock, path, patience)
                 if lock.is_named():
+                    note_held(lock)
                     return lock
             except BaseException:
                 lock.close()

@@ -16,6 +16,7 @@ waits until so many have it. ``remarks`` says what the server is set to.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Sequence
 from functools import partial
@@ -338,11 +339,22 @@ class ValkeyStore(Store):
         """The connections of this store. After a fork the pool makes the child new ones by itself."""
         pool = self._pool
         if pool is None:
-            import valkey
-
             kind, options = _how(self.at, REQUEST_TIMEOUT_S)
-            pool = self._pool = valkey.ConnectionPool(kind, **options)
+            pool = self._pool = _pool_class()(kind, **options)
         return pool
+
+
+@functools.cache
+def _pool_class() -> type[valkey.ConnectionPool]:
+    """Return the client's pool with a lock that refuses a nested call of the thread that holds it."""
+    import valkey
+
+    class Pool(valkey.ConnectionPool):
+        def reset(self) -> None:
+            super().reset()
+            self._lock = forks.lock()
+
+    return Pool
 
 
 def _how(place: ValkeyPlace, timeout: float | None) -> tuple[Any, dict[str, Any]]:
