@@ -120,6 +120,8 @@ def test_after_a_restore_every_job_of_the_backup_runs_once_or_is_archived(ward: 
         writer.head = replace(
             writer.head, seen=Moment(ward.clock.monotonic() + 60, ward.clock.now_ms() + 60_000)
         )  # it thinks it has only just looked
+        # However long ago the others committed, it takes a turn where the store offers turns.
+        writer.alone_after_ms = HOUR_MS
         late = []
         with suppress(Unknown):  # where it takes turns it sees the new life before it has sent anything
             stalled.enqueue("by a writer of the old life")
