@@ -84,10 +84,10 @@ class _Thread(threading.local):
     """What the current thread holds."""
 
     def __init__(self) -> None:
-        self.held: list[Held] = []  # may end with locks that it has released since
+        self.held: list[OwnedLock] = []  # may end with locks that it has released since
 
 
-class Held(Protocol):
+class OwnedLock(Protocol):
     """A lock that knows whether the current thread, which took it, still holds it."""
 
     def _is_owned(self) -> bool: ...
@@ -96,7 +96,7 @@ class Held(Protocol):
 _THREAD = _Thread()
 
 
-def note_held(taken: Held) -> None:
+def note_held(taken: OwnedLock) -> None:
     """Note that the current thread has taken a lock. It releases its locks in the reverse order."""
     held = _THREAD.held
     while held and not held[-1]._is_owned():
