@@ -1,4 +1,4 @@
-"""The kinds of runs in which heads are lost and restored: with groups, push consumers and listeners."""
+"""The kinds of runs in which heads are lost and restored: with groups, rates, push consumers and listeners."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ def life_profiles(others: Mapping[str, Profile]) -> Iterator[Profile]:
         name="groups mended",
         limits=TIGHT | {"LANES_MAX": 3, "LABELS_OF_A_SPAN_BYTES_MAX": 140},
         clients=replace(repairs.clients, groups=3, policies=True, operators=3, rounds=20, pause_seconds=1.0),
+    )
+    yield replace(  # jobs have start deadlines and time limits; the queue, kinds and groups have rates
+        repairs,
+        name="rates mended",
+        clients=replace(repairs.clients, groups=2, time_limits=0.05, operators=3, pause_seconds=1.0),
     )
     yield replace(  # functions are invoked when jobs wait
         repairs,

@@ -16,7 +16,7 @@ from osqueue.core.archive_record import decode_part, wants_record
 from osqueue.core.encoding import encode
 from osqueue.core.erase import PURGED
 from osqueue.core.restore import RestoredHead
-from osqueue.core.state import CANCELLED, COMPLETED, FAILED, PROCESSING, QUEUED, State
+from osqueue.core.state import CANCELLED, COMPLETED, FAILED, FAILING, PROCESSING, QUEUED, State, is_late
 from osqueue.core.tables import known_until_ms
 from osqueue.maintenance import doctor, head_restore
 from osqueue.maintenance.head_restore import live_count
@@ -180,8 +180,8 @@ def _restored(inv: Invariants, repair: Repair, state: State) -> None:
 
 
 def _ended(inv: Invariants, repair: Repair, state: State) -> set[Record]:
-    """Whatever any committed head had finished, and the leases that end with the restore; no row tells of more."""
-    ended = set(inv.finished)
+    """Return the records of all jobs that ended before the restore or with it; no row may have another record."""
+    ended = set(inv.finished) | _late(repair, state)
     for key, lease in repair.base.leases.items():
         ended |= {(key, lease.job.run, how) for how in (FAILED, CANCELLED)}
     rows = [*state.finished, *(row for leaf in inv.shelves.leaves(state.tables) for row in leaf.rows)]
@@ -190,6 +190,15 @@ def _ended(inv: Invariants, repair: Repair, state: State) -> set[Record]:
             raise Violation(f"a restored head tells that {row.key.hex()} {row.state}, which never was")
         inv.finished.setdefault(record_of(row), row)
     return ended
+
+
+def _late(repair: Repair, state: State) -> set[Record]:
+    """Return the records that delayed jobs of the backup have if the restore cancels them for their start deadline."""
+    return {
+        (job.key, max(job.run, state.seq), CANCELLED)
+        for job in repair.base.delayed.jobs
+        if job.due_ms <= state.now_ms and is_late(job, state.now_ms)
+    }
 
 
 def _archived(inv: Invariants) -> set[Record]:
@@ -223,7 +232,7 @@ def _account(
     over = inv.over.keys() | {key for key, _, how in inv.finished if how in (COMPLETED, CANCELLED)}
     if unjust := dropped - over - inv.purged - set(found):
         raise Violation(f"{len(unjust)} jobs of the backup that were not over are lost with a restore")
-    told = loss.finished + loss.erased + loss.payloads_gone + loss.jobs_gone + loss.cancelled
+    told = loss.finished + loss.erased + loss.payloads_gone + loss.jobs_gone + loss.cancelled + loss.late
     alive = {key for key, place in found.items() if not place.state.startswith(FINISHED)} - called
     revived = alive & inv.unmarked - before.keys()
     if len(revived) > loss.unmarked:
@@ -241,7 +250,12 @@ def _account(
         raise Violation(f"{len(stale)} jobs are dead letters after a restore, and were redriven before it")
     if not len(fresh) <= loss.buried + loss.spent <= len(anew):
         raise Violation(f"a restore says that it buried {loss.buried + loss.spent} jobs; it was {len(fresh)}")
-    stalled = sum(found[key].state == QUEUED for key in repair.base.leases.keys() & kept)
+    late = sum(record_of(row) in _late(repair, state) for row in state.finished)
+    if loss.late != late:
+        raise Violation(
+            f"a restore says that the start deadlines of {loss.late} jobs had passed; it was {late}"
+        )
+    stalled = sum(found[key].state in (QUEUED, FAILING) for key in repair.base.leases.keys() & kept)
     if loss.stalled != stalled:
         raise Violation(f"a restore says that {loss.stalled} jobs stalled; it was {stalled}")
     lives = len(kept) + len(revived) + len(called)

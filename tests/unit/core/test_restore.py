@@ -38,8 +38,10 @@ from osqueue.core.state import (
     CANCELLED,
     COMPLETED,
     FAILED,
+    FAILING,
     PROCESSING,
     QUEUED,
+    SCHEDULED,
     STALLED,
     UPDATED,
     PastAttempt,
@@ -133,6 +135,33 @@ def test_delayed_jobs_keep_their_time(shard: Any) -> None:
     assert shard.drain() == []
     shard.now += 60_000
     assert shard.drain() == [key]
+
+
+def test_a_restore_counts_jobs_past_their_start_deadline_apart_from_requested_cancellations(
+    shard: Any,
+) -> None:
+    asked, stalled = shard.enqueue(2)
+    shard.claim(2)
+    shard.apply(CancelJob(asked))
+    late, later = (shard.enqueue(delay_ms=delay, start_within_ms=30_000)[0] for delay in (5_000, 90_000))
+    shard.now += 60_000
+    loss = bring_back(shard, shard.state)
+    assert loss == RestoreLoss(stalled=1, cancelled=1, late=1)
+    assert [shard.where(key) for key in (asked, stalled, late, later)] == [
+        CANCELLED,
+        QUEUED,
+        CANCELLED,
+        SCHEDULED,
+    ]
+
+
+def test_a_restore_counts_a_job_past_its_time_limit_among_those_that_wait_again(shard: Any) -> None:
+    (key,) = shard.enqueue(run_within_ms=1_000)
+    shard.claim()
+    backup = shard.state
+    shard.now += 60_000
+    assert bring_back(shard, backup) == RestoreLoss(stalled=1)
+    assert shard.where(key) == FAILING
 
 
 def test_a_rate_begins_with_an_empty_bucket_since_nobody_knows_what_started(shard: Any) -> None:

@@ -101,8 +101,9 @@ class RestoreLoss(Struct, frozen=True):
 
     finished: int = 0  # jobs that waited or ran, and have finished since: they do not run again
     buried: int = 0  # jobs that waited or ran, and have failed for good since: dead letters now
-    stalled: int = 0  # leased jobs that go back to the queue: they may be running at this moment
+    stalled: int = 0  # leased jobs that wait again: they may be running at this moment
     cancelled: int = 0  # leased jobs of which somebody wanted the cancellation
+    late: int = 0  # delayed jobs whose start deadline has passed: cancelled
     spent: int = 0  # leased jobs whose last attempt that was: dead letters now
     jobs_gone: int = 0  # in segments that are not there: taken since, or lost
     erased: int = 0  # that were purged since: blank in the backup
@@ -275,12 +276,14 @@ def restore(
         counters=replace(state.counters, keysum_in=total),
         marks=((life.now_ms, life.seq),),
     )
-    spent, cancelled = draft.counts["failed"] - spent, draft.counts["cancelled"] - cancelled
+    spent = draft.counts["failed"] - spent
+    cancelled = draft.counts["cancelled"] - cancelled - draft.dropped  # the others were leased
     loss = RestoreLoss(
         finished=sieve.finished,
         buried=len(sieve.dead),
         stalled=len(base.leases) - spent - cancelled,
         cancelled=cancelled,
+        late=draft.dropped,
         spent=spent,
         jobs_gone=sieve.jobs_gone,
         erased=sieve.erased,
