@@ -156,7 +156,7 @@ def check(
 ) -> None:
     """A commit was made; ``found`` are the places of all jobs after it."""
     known = {} if before is None else before.tickets
-    free = set(_given_back(batch))
+    free, used = set(_given_back(batch)), set(_used(batch))
     for name, rows in state.tickets.items():
         row = _row(state, name)
         if row is None:
@@ -176,6 +176,8 @@ def check(
         for each in rows:
             if holders.get(each.id, 0) not in (0, each.holder):
                 raise Violation(f"a ticket of {name} went from one holder to another")
+            if each not in known.get(name, ()) and each.holder and (name, each.id, each.holder) not in used:
+                raise Violation(f"a ticket of {name} was extended by another than its holder")
     _claims(state, batch)
     _fired(known, state, batch)
     if batch.wakes:
@@ -236,6 +238,14 @@ def _given_back(batch: RecordedReduction) -> Iterable[tuple[str, int, int]]:
     for _, use, answer in _last_claims(batch):
         if not answer.leases and (_is_lost(answer) or not _is_kept(use, answer)):
             yield use.consumer, use.ticket, use.holder
+
+
+def _used(batch: RecordedReduction) -> Iterable[tuple[str, int, int]]:
+    """Return the tickets that a commit's operations name, each with its consumer and the holder that sent them."""
+    for request in batch.requests:
+        for op in request.ops if request.identity in batch.reduction.outcomes else ():
+            if isinstance(op, ClaimJobs | KeepTicket) and op.use is not None:
+                yield op.use.consumer, op.use.ticket, op.use.holder
 
 
 def _last_claims(batch: RecordedReduction) -> Iterable[tuple[ClaimJobs, TicketUse, Outcome]]:

@@ -84,6 +84,8 @@ def check(
     counts = Counter(_counted(batch, found))
     for key, after in state.batches.items():
         row = before.batches.get(key) or opened[key]
+        if row.sealed and not row.left and after.total > row.total:
+            raise Violation("a job joined a batch that is over")
         for how, more in (
             (QUEUED, after.total - row.total),
             (CANCELLED, after.cancelled - row.cancelled),
@@ -91,8 +93,6 @@ def check(
         ):
             if more != counts[key, how] - counts[key, f"no more {how}"]:
                 raise Violation(f"a batch counts {more} jobs more as {how}, and {counts} did")
-        if row.sealed and not row.left and after.total > row.total:
-            raise Violation("a job joined a batch that is over")
         if after.sealed and not left[key]:
             wanted[key] += bool(row.on_complete) + bool(row.on_success and not after.failed + after.cancelled)
     if +wanted != came:

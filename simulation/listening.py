@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from osqueue.commit.effects import Flow
 from osqueue.core.event_log import object_of, rows_of
+from osqueue.core.queue_ops import ChangeSettings
 from osqueue.core.state import NOT_RECORDED, State, Transition
 from osqueue.errors import Damaged, Expired, NotFound, Throttled, Timeout, Unavailable
 from osqueue.model.event import Event, ShardPosition, public_event
@@ -44,6 +45,8 @@ class EventWatch:
             if log.until_ms and self.told and log.first <= max(self.told):
                 raise Violation("a recording begins at a position that was given before")
             return
+        if _grew(before, state) and not _is_recorded(batch):
+            raise Violation("a shard was added that records nothing, and the queue has a listener")
         if log.end != was.end + len(events):
             raise Violation(f"{log.end - was.end} transitions were recorded of {len(events)}")
         for position, event in enumerate(events, was.end):
@@ -77,6 +80,17 @@ class EventWatch:
         if told != committed and not (gaps and all(each in left for each in told)):
             raise Violation("a listener was told something else than what was committed")
         self.heard += len(page)
+
+
+def _grew(before: State | None, state: State) -> bool:
+    return before is not None and state.settings.shards > before.settings.shards
+
+
+def _is_recorded(batch: RecordedReduction) -> bool:
+    """Return whether an operator added shards in a commit after those had begun to record."""
+    return any(
+        op.recorded for request in batch.requests for op in request.ops if isinstance(op, ChangeSettings)
+    )
 
 
 def listen(client: Client, pause_seconds: float) -> Flow[None]:

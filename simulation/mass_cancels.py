@@ -64,6 +64,8 @@ class MassCancels:
         started = {each.key for each in batch.reduction.events if each.target == PROCESSING}
         if self.doomed & started:
             raise Violation("a job started that was cancelled with many others")
+        if self.doomed & {each.key for each in batch.reduction.events if each.cause == "replaced"}:
+            raise Violation("a job was replaced that was cancelled with many others")
         for op in _applied(batch):
             rule = rule_of(op, state.seq, state.now_ms)
             mine = {key for key, place in was.items() if place.state in WAITING and matches(rule, place.job)}

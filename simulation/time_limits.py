@@ -50,6 +50,8 @@ def check(
             job = found[event.key].job
             if not is_late(job, state.now_ms):
                 raise Violation("a job was cancelled before its start deadline")
+        elif event.cause == "replaced" and event.key in found and is_late(found[event.key].job, state.now_ms):
+            raise Violation("a job was replaced after its start deadline")
 
 
 def limits_of(dice: Random, share: float) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from .. import (
     scenes,
     shelf_scenes,
     steer_scenes,
+    too_late_scenes,
     turn_scenes,
     unique_scenes,
     upkeep_scenes,
@@ -49,6 +50,7 @@ ALL_SCENES: dict[str, Callable[[Play], Any]] = {
     **turn_scenes.SCENES,
     **unique_scenes.SCENES,
     **restart_scenes.SCENES,
+    **too_late_scenes.SCENES,
 }
 SEEDS = 9  # runs that a mutation may survive
 
