@@ -19,7 +19,9 @@ from osqueue.errors import NotInstalled, OsqueueError, Rejected, Timeout, Unavai
 from osqueue.stores import objects, s3, s3_boto
 from osqueue.stores.base import (
     Delete,
+    Deleted,
     DeleteIfMatch,
+    Found,
     Get,
     List,
     Listed,
@@ -398,6 +400,13 @@ def test_a_listing_goes_past_keys_that_no_client_names(
     assert isinstance(found, Listed)
     assert {"a/a", "a/b"} <= set(found.keys)
     assert store.perform(List("a/", after="a/a", limit=1)) == Listed(("a/b",), more=True)
+    for key in ("a//x", "a/./b"):
+        assert isinstance(store.perform(Get(key)), Found)
+        assert store.perform(List("a/", after=key)) == Listed(
+            tuple(each for each in sorted(("a/a", "a/b", *STRAYS)) if each > key), more=False
+        )
+    assert store.perform(Delete(("a//x", "a/a"))) == Deleted()
+    assert store.perform(Get("a//x")) == store.perform(Get("a/a")) == Missing()
 
 
 def test_without_boto3_a_listing_that_meets_such_a_key_names_it(
@@ -408,7 +417,14 @@ def test_without_boto3_a_listing_that_meets_such_a_key_names_it(
     boto3.client("s3", endpoint_url=s3_endpoint).put_object(Bucket=s3_bucket, Key="a//x", Body=b"")
     store = open_store("obstore", s3_endpoint, s3_bucket)
     monkeypatch.setattr(s3, "find_spec", lambda name: None)
-    error = error_of(store.perform(List("a/")))
-    assert error.permanent
-    assert "a//x" in error.message
-    assert "remove that object" in error.message
+    for request in (
+        List("a/"),
+        List("a/", after="a//x"),
+        Get("a//x"),
+        Put("a//x", b""),
+        Delete(("a/b", "a//x")),
+    ):
+        error = error_of(store.perform(request))
+        assert error.permanent
+        assert f"aws s3api delete-object --bucket {s3_bucket} --key a//x" in error.message
+    assert "osqueue[boto3]" in error_of(store.perform(List("a/"))).message

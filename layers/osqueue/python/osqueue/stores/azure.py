@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
+from ..clock import MACHINE
 from ..errors import NotSupported
 from .base import DeleteIfMatch, Failed, StoreReply
-from .faults import FaultWords, StoreFault, presentable
+from .faults import FaultWords, StoreFault
 from .objects import Call, ObjectStore, in_either_form
+from .signed_requests import send
 
 BATCH_KEYS_MAX = 256  # what Azure deletes in one request
+PAGE_KEYS = 1000  # of a listing by a signed URL
 SIGNED_MINUTES = 15
+_KEYS = ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY")
+_SIGNATURE_VERSION = "2023-11-03"  # of the service, whose signatures have these lines
 _SIGNATURES = ("AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_SAS_TOKEN")
 
 _CREDENTIALS = (
@@ -102,6 +107,10 @@ class AzureStore(ObjectStore):
         r"(?!.*TimedOut)"
     )
     delete_keys_max: ClassVar[int] = BATCH_KEYS_MAX
+    removal: ClassVar[str] = "az storage blob delete --container-name {bucket} --name {key}"
+    listing_headers: ClassVar[dict[str, str]] = {
+        "x-ms-version": "2026-02-06"
+    }  # the first that knows startFrom
 
     def __init__(self, container: str, prefix: str = "", endpoint: str | None = None) -> None:
         environment = os.environ
@@ -128,34 +137,67 @@ class AzureStore(ObjectStore):
         except Exception as error:
             if "SASforSASNotSupported" not in str(error):
                 raise
-            url = self._opened(path)
+            url = self._opened(path, {})
         else:
             if "%" in urlsplit(url).path:
                 return Failed(_unsigned())
-        yield in_either_form(lambda: _delete(url, request.version, self.timeouts.request_s))
+        condition = {"If-Match": request.version}
+        yield in_either_form(lambda: send("DELETE", url, condition, self.timeouts.request_s))
         return None
 
-    def _opened(self, path: str) -> str:
+    def listing_url(self, prefix: str, after: str, token: str) -> Generator[Call, Any, str]:
+        yield from ()
+        query = {"restype": "container", "comp": "list", "prefix": prefix, "maxresults": str(PAGE_KEYS)}
+        if token:
+            query["marker"] = token
+        elif after:  # a server that does not know it begins with the prefix
+            query["startFrom"] = after
+        if self.account and (key := _first_of(_KEYS)):
+            return f"{self._base}?{urlencode(query | _signature(self.account, self.bucket, key))}"
+        if _first_of(_SIGNATURES) is None:
+            raise NotSupported(
+                "an identity signs no listing. Remedy: set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY,"
+                " or a shared access signature in AZURE_STORAGE_SAS_KEY."
+            )
+        return self._opened("", query)
+
+    @property
+    def _base(self) -> str:
+        """The URL of the container."""
+        return f"{self.endpoint or f'https://{self.account}.blob.core.windows.net'}/{self.bucket}"
+
+    def _opened(self, path: str, query: Mapping[str, str]) -> str:
         """The URL of an object with the shared access signature, which obstore has taken for its credential."""
-        told = next((os.environ[name] for name in _SIGNATURES if os.environ.get(name)), None)
-        if told is None or not (self.endpoint or self.account):
+        signature = _first_of(_SIGNATURES)
+        if signature is None or not (self.endpoint or self.account):
             raise NotSupported(
                 "conditional deletion on Azure with a shared access signature needs it in AZURE_STORAGE_SAS_KEY, and"
                 " AZURE_STORAGE_ACCOUNT_NAME or an endpoint. Remedy: set them, or use an account key or an identity."
             )
-        at = self.endpoint or f"https://{self.account}.blob.core.windows.net"
         # obstore takes it decoded or not. A + is one, and no blank.
-        parameters = parse_qsl(unquote(told).lstrip("?").replace("+", "%2B"))
-        return f"{at}/{self.bucket}/{quote(path)}?{urlencode(parameters)}"
+        parameters = parse_qsl(unquote(signature).lstrip("?").replace("+", "%2B"))
+        return f"{self._base}{path and '/' + quote(path)}?{urlencode([*query.items(), *parameters])}"
 
-    def _fault(self, error: Exception) -> StoreFault:
-        if isinstance(error, _Unanswered):
-            return AzureFault(
-                timed_out=self.timeouts if error.timed_out else None, detail=presentable(str(error))
-            )
-        if isinstance(error, _Answered):
-            return AzureFault(error.status, error.code)
-        return super()._fault(error)
+
+def _first_of(variables: Iterable[str]) -> str | None:
+    return next((os.environ[name] for name in variables if os.environ.get(name)), None)
+
+
+def _signature(account: str, container: str, key: str) -> dict[str, str]:
+    """Return the parameters that let a URL list a container: a service's shared access signature by an account key."""
+    import base64
+    import hashlib
+    import hmac
+    from datetime import UTC, datetime
+
+    until = datetime.fromtimestamp(MACHINE.now_ms() / 1000 + 60 * SIGNED_MINUTES, UTC)
+    given = {"sp": "l", "se": f"{until:%Y-%m-%dT%H:%M:%SZ}", "sv": _SIGNATURE_VERSION, "sr": "c"}
+    place = f"/blob/{account}/{container}"
+    # Behind the times and the place: an identifier, addresses and a protocol. At the end: a snapshot, a scope of
+    # encryption and five headers of the response. None of them is restricted.
+    lines = (given["sp"], "", given["se"], place, "", "", "", given["sv"], given["sr"], *[""] * 7)
+    digest = hmac.digest(base64.b64decode(key), "\n".join(lines).encode(), hashlib.sha256)
+    return given | {"sig": base64.b64encode(digest).decode()}
 
 
 def _unsigned() -> NotSupported:
@@ -164,34 +206,3 @@ def _unsigned() -> NotSupported:
         " braces: obstore signs no others. Remedy: another prefix.",
         field="address",
     )
-
-
-class _Answered(Exception):
-    def __init__(self, status: int, code: str) -> None:
-        self.status = status
-        self.code = code
-
-
-class _Unanswered(Exception):
-    def __init__(self, error: Exception) -> None:
-        # What http.client finds wrong with a URL it quotes, signature and all.
-        super().__init__(type(error).__name__ + (f": {error}" if isinstance(error, OSError) else ""))
-        reason = getattr(error, "reason", error)
-        self.timed_out = isinstance(reason, TimeoutError)
-
-
-def _delete(url: str, etag: str, timeout: float) -> None:
-    """One DELETE of a signed URL, which is allowed by its signature and whose text is a secret."""
-    from http.client import HTTPException
-    from urllib.error import HTTPError
-    from urllib.request import Request, urlopen
-
-    request = Request(url, method="DELETE", headers={"If-Match": etag})  # noqa: S310 - obstore made it
-    try:
-        with urlopen(request, timeout=timeout):  # noqa: S310
-            pass
-    except HTTPError as error:
-        error.close()
-        raise _Answered(error.code, error.headers.get("x-ms-error-code", "")) from None
-    except (OSError, HTTPException) as error:
-        raise _Unanswered(error) from None

@@ -14,9 +14,10 @@ import os
 import re
 from collections.abc import Generator
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from .. import forks
+from ..errors import NotSupported
 from .base import (
     FILE_NAME_BYTES_MAX,
     KEY_BYTES_MAX,
@@ -31,6 +32,7 @@ from .objects import Call, ObjectStore, Steps
 
 DELETE_KEYS_MAX = 10  # obstore sends a request for each key, as many at a time
 REFUSED_MAX = 1000  # versions that are remembered; what is asked for again is asked for at once
+SIGNED_MINUTES = 15
 NO_GENERATION = "1"  # of no object: what stands for a version of another store
 SWAP_GAP_S = 1.0
 _DEFAULT_HOST = "storage.googleapis.com"
@@ -45,6 +47,10 @@ _NO_CREDENTIALS = (
     "or run on a machine that has one"
 )
 _RIGHTS = "give the service account the role Storage Object User on the bucket"
+_UNSIGNED = (
+    "these credentials sign no URL. Remedy: set GOOGLE_APPLICATION_CREDENTIALS to the file of a service account, or "
+    "give the machine's service account the role Service Account Token Creator on itself."
+)
 _BUSY = "fewer writes a second; a queue that is replaced more often than once a second wants several shards"
 _REMEDIES = {
     "NoSuchBucket": "create the bucket or correct the address",
@@ -90,6 +96,8 @@ class GcsStore(ObjectStore):
     # Without credentials obstore asks the machine's metadata for a token.
     unidentified = re.compile(r"(?s)/computeMetadata/.*error sending request(?!.*TimedOut)")
     delete_keys_max: ClassVar[int] = DELETE_KEYS_MAX
+    removal: ClassVar[str] = "gcloud storage rm gs://{place}"
+    listing_headers: ClassVar[dict[str, str]] = {"Host": _DEFAULT_HOST}  # the one that obstore signs
 
     def __init__(self, bucket: str, prefix: str = "", endpoint: str | None = None) -> None:
         super().__init__(bucket, prefix, endpoint or os.environ.get("GOOGLE_BASE_URL"))
@@ -136,6 +144,39 @@ class GcsStore(ObjectStore):
         path = self.prefix + request.key
         yield Call(lambda: obstore.delete(client, path), lambda: obstore.delete_async(client, path))
         return None
+
+    def listing_url(self, prefix: str, after: str, token: str) -> Generator[Call, Any, str]:
+        """Sign the URL by a client made for this one request.
+
+        obstore signs a query that its server's address has. It appends the bucket to that address, where the sign #
+        keeps it out of the request.
+        """
+        from datetime import timedelta
+
+        import obstore
+        import obstore.store
+
+        query = {"list-type": "2", "prefix": prefix}
+        if token:
+            query["continuation-token"] = token
+        elif after:
+            query["start-after"] = after
+        base = f"{(self.endpoint or f'https://{_DEFAULT_HOST}').rstrip('/')}/{quote(self.bucket)}"
+        client = obstore.store.GCSStore(
+            self.bucket, base_url=f"{base}?{urlencode(query, quote_via=quote)}#", **self.manners()
+        )
+        period = timedelta(minutes=SIGNED_MINUTES)
+        try:
+            url = yield Call(
+                lambda: obstore.sign(client, "GET", "", period),
+                lambda: obstore.sign_async(client, "GET", "", period),
+            )
+        except Exception as error:
+            fault = self._fault(error)
+            if fault.unidentified or fault.status in (401, 403):
+                raise NotSupported(_UNSIGNED) from None
+            raise
+        return str(url).partition("#")[0]
 
 
 def _generation(version: str) -> str:

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from .. import forks
-from ..errors import NotInstalled, OsqueueError, Unavailable, pass_on_interruption
+from ..errors import NotInstalled, NotSupported, OsqueueError, pass_on_interruption
 from .base import (
     KEY_BYTES_MAX,
     LIST_KEYS_MAX,
@@ -46,6 +46,18 @@ from .base import (
 )
 from .certificates import certificate_refused
 from .faults import TIMEOUTS, StoreFault, Timeouts, presentable
+from .signed_requests import ErrorStatus, NoResponse, send
+from .stray_keys import (
+    ListedPage,
+    ended_a_listing,
+    is_nameable,
+    keys_after,
+    keys_of,
+    named_in,
+    not_listed,
+    not_nameable,
+    page_in,
+)
 from .unordered import folder_of, page_of
 from .wrapped import PerformingStore
 
@@ -62,7 +74,6 @@ _STATUS_OF = {
     "AlreadyExistsError": 409,
     "PreconditionError": 412,
 }
-_STRAY = "Encountered object with invalid path"  # of obstore, which ends a listing there
 _HIGHEST = "\U0010ffff"
 
 
@@ -95,6 +106,8 @@ class ObjectStore(PerformingStore):
     fault: ClassVar[type[StoreFault]]
     unidentified: ClassVar[re.Pattern[str]]  # what a client says that found no credentials
     delete_keys_max: ClassVar[int]  # in one call of obstore
+    removal: ClassVar[str]  # command line that deletes an object: see stray_keys
+    listing_headers: ClassVar[dict[str, str]] = {}  # of a listing by a signed URL
 
     def __init__(self, bucket: str, prefix: str, endpoint: str | None, timeouts: Timeouts = TIMEOUTS) -> None:
         if find_spec("obstore") is None:
@@ -174,6 +187,9 @@ class ObjectStore(PerformingStore):
     # ── What to ask, what the answer means ───────────────────────────────────
 
     def _steps(self, request: StoreRequest) -> Steps:
+        for key in keys_of(request):
+            if not is_nameable(path := self.prefix + key):
+                return self.use_stray(request, path)
         match request:
             case Get():
                 return self._get(request)
@@ -254,6 +270,8 @@ class ObjectStore(PerformingStore):
             import obstore
 
             begin = after or None if self.ordered else None
+            if begin is not None and not is_nameable(begin):
+                return (yield from self.list_strays(request, begin))
             stream = obstore.list(
                 self._open(), folder.rstrip("/") or None, offset=begin, chunk_size=CHUNK_KEYS
             )
@@ -275,21 +293,36 @@ class ObjectStore(PerformingStore):
                         break
                 more = more and chunk is not None
         except Exception as error:  # noqa: BLE001 - sorted by _fault
-            if _STRAY in str(error):
-                return (yield from self.list_strays(request, presentable(str(error))))
+            if ended_a_listing(error):
+                return (yield from self.list_strays(request, named_in(error)))
             raise self._fault(error).explained(self.bucket) from None
         return Listed(tuple(keys[:limit]), more=len(keys) > limit)
 
-    def list_strays(self, request: List, detail: str) -> Steps:
-        """Carry out a listing that meets a key which obstore cannot name. ``detail`` names the key."""
+    def list_strays(self, request: List, stray: str) -> Steps:
+        """Carry out a listing that meets a key which obstore cannot name, by signed URLs."""
+        prefix, after = self.prefix + request.prefix, self.prefix + request.after if request.after else ""
+        limit, timeout_s = request.page(LIST_KEYS_MAX), self.timeouts.request_s
+
+        def page_at(token: str) -> Generator[Call, Any, ListedPage]:
+            try:
+                url = yield from self.listing_url(prefix, after, token)
+                page: ListedPage = yield in_either_form(
+                    lambda: page_in(send("GET", url, self.listing_headers, timeout_s))
+                )
+            except Exception as error:  # noqa: BLE001 - sorted by _fault
+                reason = (
+                    error if isinstance(error, NotSupported) else self._fault(error).explained(self.bucket)
+                )
+                raise not_listed(prefix, stray, reason, self.removal, self.bucket) from None
+            return page
+
+        keys = [key[len(self.prefix) :] for key in (yield from keys_after(after, limit, page_at))]
+        return Listed(tuple(keys[:limit]), more=len(keys) > limit)
+
+    def use_stray(self, request: StoreRequest, path: str) -> Steps:
+        """Carry out a request for a key which obstore cannot name."""
         yield from ()
-        return Failed(
-            Unavailable(
-                f"a listing below {self.prefix + request.prefix!r} meets a key that is not the queue's, and ends there:"
-                f" {detail}. Remedy: remove that object.",
-                permanent=True,
-            )
-        )
+        return Failed(not_nameable(path, self.removal, self.bucket))
 
     def _delete(self, request: Delete) -> Steps:
         paths = [self.prefix + key for key in request.keys]
@@ -364,6 +397,10 @@ class ObjectStore(PerformingStore):
             raise error
         pass_on_interruption(error)
         text = str(error)
+        if isinstance(error, NoResponse):
+            return self.fault(timed_out=self.timeouts if error.timed_out else None, detail=presentable(text))
+        if isinstance(error, ErrorStatus):
+            return self.fault(error.status, error.code)
         if self.unidentified.search(text):
             return self.fault(unidentified=True)
         if (
@@ -403,6 +440,13 @@ class ObjectStore(PerformingStore):
     @abstractmethod
     def deletion(self, request: DeleteIfMatch) -> Generator[Call, Any, StoreReply | None]:
         """Delete an object under a condition. Raises what a client raises."""
+
+    @abstractmethod
+    def listing_url(self, prefix: str, after: str, token: str) -> Generator[Call, Any, str]:
+        """Sign the URL of one page of a listing: the first one, or the one that ``token`` names.
+
+        Raises NotSupported if the credentials sign none, and what a client raises.
+        """
 
     def perform_forked(self, request: StoreRequest) -> StoreReply:
         """Carry out a request in the child of a fork, where obstore cannot."""

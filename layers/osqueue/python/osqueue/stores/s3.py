@@ -53,6 +53,7 @@ class S3Store(ObjectStore):
         r"169\.254\.169\.254|Missing (?:AccessKeyId|SecretAccessKey)|Received None from session\.get_credentials"
     )
     delete_keys_max: ClassVar[int] = PAGE_KEYS_MAX
+    removal: ClassVar[str] = "aws s3api delete-object --bucket {bucket} --key {key}"
 
     def __init__(
         self,
@@ -119,12 +120,22 @@ class S3Store(ObjectStore):
         reply: StoreReply = yield in_either_form(lambda: self._through_boto(request))
         return self._failed(reply.error) if isinstance(reply, Failed) else reply
 
-    def list_strays(self, request: List, detail: str) -> Steps:
-        """List through boto3, which takes every key. Where it is missing, say what to remove."""
+    def list_strays(self, request: List, stray: str) -> Steps:
+        """List through boto3, which takes every key. Where it is missing, name the key and the remedies."""
         if find_spec("boto3") is None:
-            return (yield from super().list_strays(request, detail))
+            return (yield from super().list_strays(request, stray))
+        return (yield from self.use_stray(request, stray))
+
+    def listing_url(self, prefix: str, after: str, token: str) -> Generator[Call, Any, str]:
+        yield from ()
+        raise NotSupported("it is done with boto3. Remedy: pip install 'osqueue[boto3]'.")
+
+    def use_stray(self, request: StoreRequest, path: str) -> Steps:
+        """Carry out a request through boto3, which takes every key."""
+        if find_spec("boto3") is None:
+            return (yield from super().use_stray(request, path))
         reply: StoreReply = yield in_either_form(lambda: self._through_boto(request))
-        return reply
+        return self._failed(reply.error) if isinstance(reply, Failed) else reply
 
     def perform_forked(self, request: StoreRequest) -> StoreReply:
         return self._through_boto(request)
