@@ -308,9 +308,15 @@ class ShardWriter:
         now = self.earliest_ms()
         if now is None:
             return state.now_ms
-        if state.now_ms - now > limits.CLOCK_AHEAD_MS_MAX:
-            self._warn_of_time(state.now_ms - now)
+        if ahead_ms := self.ahead_ms(state):
+            self._warn_of_time(ahead_ms)
         return max(now, state.now_ms)
+
+    def ahead_ms(self, state: State) -> int:
+        """Return how far a head is ahead of the store's clock, or 0 if that is less than a clock's error."""
+        now = self.earliest_ms()
+        ahead_ms = 0 if now is None else state.now_ms - now
+        return ahead_ms if ahead_ms > limits.CLOCK_AHEAD_MS_MAX else 0
 
     def _warn_of_time(self, ahead_ms: int) -> None:
         """Log, now and then, that time stands still: nothing else shows it."""

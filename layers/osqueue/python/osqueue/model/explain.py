@@ -51,6 +51,7 @@ class JobContext(Struct, frozen=True):
     why: str = ""  # who cancelled it, or why
     made_by: str = ""  # which schedule made it, and for when
     consumers: tuple[str, ...] = ()  # queued: who is invoked for it, and how they stand
+    stands_still: float = 0  # seconds by which the head is ahead of the store's clock
 
 
 class Story(Struct, frozen=True):
@@ -197,9 +198,21 @@ def explain_job(job: Job, about: JobContext, now: datetime) -> Story:
         source=about.source,
         told_at=now,
         steps=tuple(past_steps(job, about.scheduled_at, about.made_by)),
-        now=present + ("; it was redriven, so its attempts count from 1 again" if again else ""),
+        now=present
+        + ("; it was redriven, so its attempts count from 1 again" if again else "")
+        + _still(about),
         next=following,
         job=job,
+    )
+
+
+def _still(about: JobContext) -> str:
+    """That time does not pass for a job, and the remedy; "" where it passes."""
+    if not about.stands_still:
+        return ""
+    remedy = f"osqueue doctor ADDRESS {about.queue} --fix-clock"
+    return (
+        f"; time stands still for {duration_text(about.stands_still)}, because a clock was ahead ({remedy!r})"
     )
 
 

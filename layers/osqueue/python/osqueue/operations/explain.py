@@ -76,6 +76,8 @@ class ExplainFlows(ResultFlows):
             if not standing.held and found.location.state == QUEUED and settings.limiter:
                 limiter = yield from limiter_state(settings.limiter)
                 standing = replace(standing, held=limiter_held(found.state, limiter, now))
+            ahead_ms = self.writers[shard_of(found.key)].ahead_ms(found.state)
+            standing = replace(standing, stands_still=ahead_ms / 1000)
             return explain_job(found.location.view(), standing, moment(now))
         key = yield from self._key_of(text)
         record = yield from self._recorded(key)
