@@ -1,14 +1,18 @@
-"""Folders of the wrong kind: on network file systems, and with links where objects should be."""
+"""Folders of the wrong kind: on network file systems, and with other things where objects should be."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from osqueue import Queue
 from osqueue.errors import Rejected
+from osqueue.objects.layout import root_of
 from osqueue.stores import file_system
 from osqueue.stores.address import open_store
 from osqueue.stores.base import (
@@ -125,3 +129,69 @@ def test_a_link_to_a_folder_is_a_folder_of_keys_and_no_key(tmp_path: Path) -> No
     assert store.perform(PutIfMatch("linked", b"x", "version")) == Refused()
     assert store.perform(Delete(("linked",))) == Deleted()
     assert (tmp_path / "store/linked").is_symlink()
+
+
+# ── What other programs leave ────────────────────────────────────────────────
+def put_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def put_socket(path: Path) -> None:
+    made = socket.socket(socket.AF_UNIX)
+    with made, contextlib.chdir(path.parent):  # the name of a socket is short
+        made.bind(path.name)
+
+
+def put_link_to_nowhere(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+def put_link_to_itself(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def put_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def put_name_beside_utf_8(path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(path) + b"\xff")).write_bytes(b"x")
+
+
+@pytest.mark.parametrize(
+    "put", [put_pipe, put_socket, put_link_to_nowhere, put_link_to_itself, put_folder, put_name_beside_utf_8]
+)
+def test_a_listing_passes_over_what_is_no_object(tmp_path: Path, put: Callable[[Path], None]) -> None:
+    store = FileStore(tmp_path, fsync=False)
+    for key in ("q/a", "q/é"):
+        version_of(store.perform(Put(key, b"x")))
+    put(tmp_path / "q/other")
+    assert store.list(List("q/")).keys == ("q/a", "q/é")
+
+
+@pytest.mark.parametrize("put", [put_pipe, put_socket])
+def test_a_pipe_or_socket_in_the_place_of_an_object_is_named_and_not_waited_for(
+    tmp_path: Path, put: Callable[[Path], None]
+) -> None:
+    store = FileStore(tmp_path, fsync=False)
+    version_of(store.perform(Put("q/a", b"x")))
+    put(tmp_path / "q/head")
+    for request in (
+        Get("q/head"),
+        Get("q/head", length=0),
+        Put("q/head", b"x"),
+        PutIfMatch("q/head", b"x", "v"),
+    ):
+        error = error_of(store.perform(request))
+        assert isinstance(error, Rejected)
+        assert "not a file" in error.message
+    assert store.perform(PutIfAbsent("q/head", b"x")) == Refused()
+
+
+def test_a_queue_whose_head_is_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    q: Queue[int] = Queue(FileStore(tmp_path, fsync=False), "mail")
+    head = tmp_path / f"{root_of('mail', 0)}head"
+    head.parent.mkdir(parents=True)
+    os.mkfifo(head)
+    with pytest.raises(Rejected, match="not a file"):
+        q.enqueue(1)

@@ -54,7 +54,7 @@ from .base import (
     Unchanged,
     Written,
 )
-from .file_access import PRIVATE_FILE, FolderAccess
+from .file_access import PRIVATE_FILE, READING, FolderAccess
 from .file_errors import FLUSH, dangling, explained, on_a_network, time_not_kept
 from .file_flushes import Flushes
 from .file_hot import Current, Slots, flush_again, opened, read_all, write_all
@@ -122,7 +122,7 @@ class FileStore(Store):
     def _get(self, request: Get, locked: bool) -> Found | Missing | Unchanged:
         path = self._path(request.key)
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(path, READING)
         except OSError as error:
             if self._is_nothing(error):
                 return Missing()

@@ -20,6 +20,7 @@ from ..clock import Machine
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
 SHARED_FILE = 0o660
+READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe in the place of a file is not waited for
 SHARED_FOLDER = 0o2770  # what is created inside gets the group
 
 

@@ -38,6 +38,11 @@ def explained(verb: str, path: str, error: OSError) -> OsqueueError:
             f"cannot {verb} {path!r}: on a file system no key can also be the folder of another; rename one",
             field="key",
         )
+    if number in (errno.ESPIPE, errno.ENXIO) and verb != FLUSH:
+        return Rejected(
+            f"cannot {verb} {path!r}: a pipe, a socket or a device stands there, not a file. Remove it.",
+            field="key",
+        )
     remedy = _REMEDIES.get(number, "check the folder and the disk")
     permanent = number in _PERMANENT and verb != FLUSH
     return Unavailable(

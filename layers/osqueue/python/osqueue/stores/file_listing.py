@@ -1,4 +1,7 @@
-"""Which keys a folder holds: files below it, in the order of S3."""
+"""Which keys a folder holds: files below it, in the order of S3.
+
+Pipes, sockets, devices, links that lead nowhere and names that are not UTF-8 are passed over: other programs made them.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,8 @@ def walk(root: str, folder: str, request: List, is_nothing: Callable[[OSError], 
     try:
         with os.scandir(f"{root}/{folder}") as entries:
             for entry in entries:
-                # With its slash a folder's name sorts where its keys do: "a-b" comes before "a/c".
-                name = base + entry.name + ("/" if entry.is_dir() else "")
-                if not entry.name.startswith(".") and _may_hold(name, prefix, after):
+                end = _end_of(entry)
+                if end is not None and _may_hold(name := base + entry.name + end, prefix, after):
                     names.append(name)
     except OSError as error:
         if is_nothing(error):
@@ -33,6 +35,23 @@ def walk(root: str, folder: str, request: List, is_nothing: Callable[[OSError], 
             yield from walk(root, name[:-1], request, is_nothing)
         else:
             yield name
+
+
+def _end_of(entry: os.DirEntry[str]) -> str | None:
+    """Return a slash for a folder and nothing for an object; None for what is neither.
+
+    With its slash a folder's name sorts where its keys do: "a-b" comes before "a/c".
+    """
+    name = entry.name
+    # A name that is not UTF-8 has surrogates here.
+    if name.startswith(".") or not (name.isascii() or name.encode(errors="replace").decode() == name):
+        return None
+    try:
+        if entry.is_dir():
+            return "/"
+        return "" if entry.is_file() else None
+    except OSError:  # a link in a circle
+        return None
 
 
 def _may_hold(name: str, prefix: str, after: str) -> bool:

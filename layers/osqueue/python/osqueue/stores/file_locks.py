@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from ..clock import Machine
 from ..errors import Timeout
 from ..forks import OwnFile, note_held
-from .file_access import PRIVATE_FILE, FolderAccess
+from .file_access import PRIVATE_FILE, READING, FolderAccess
 
 STRIPES = 64  # lock files; two keys share one with probability 1/64 and then only wait for each other
 LOCK_WAIT_S_MAX = (
@@ -123,7 +123,7 @@ def _open_object(path: str) -> FileLock | None:
         try:
             return FileLock(path, os.O_RDWR)
         except PermissionError:  # another user's file, in a folder of ours: it can be replaced
-            return FileLock(path, os.O_RDONLY)
+            return FileLock(path, READING)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
 
