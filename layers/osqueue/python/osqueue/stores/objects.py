@@ -481,6 +481,8 @@ def _just_below(prefix: str) -> str:
     last = ord(prefix[-1])
     # Surrogates are no characters of a key: step over them.
     lower = chr(0xD7FF) if last == 0xE000 else chr(last - 1)
+    if lower == "/" and prefix[-2:-1] in ("", "/"):  # a part would be empty, which obstore does not take
+        lower = "."
     return prefix[:-1] + lower + _HIGHEST
 
 
