@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import struct
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
@@ -180,6 +181,46 @@ def test_users_of_a_group_share_a_folder_and_a_stranger_gets_nothing(
 
     for user in (FIRST, SECOND, FIRST, SECOND):
         assert as_user(user, [GROUP], work) == ""
+    assert as_user(STRANGER, [], lambda: stranger_gets_nothing(shared)) == ""
+    assert as_user(STRANGER, [FIRST], lambda: stranger_gets_nothing(shared)) == ""
+
+
+def share_by_default_acl(folder: Path, users: list[int]) -> None:
+    """Let these users, and no group, use a folder and what is created in it. Skips where it takes no such list."""
+    anyone = 0xFFFFFFFF
+    rows = [
+        (0x01, 7, anyone),
+        *((0x02, 7, user) for user in users),
+        (0x04, 0, anyone),
+        (0x10, 7, anyone),
+        (0x20, 0, anyone),
+    ]
+    data = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *row) for row in rows)
+    for name in ("system.posix_acl_access", "system.posix_acl_default"):
+        try:
+            os.setxattr(folder, name, data)
+        except OSError as error:
+            pytest.skip(f"the file system takes no access control lists: {error}")
+
+
+@as_root
+@pytest.mark.skipif(not hasattr(os, "setxattr"), reason="access control lists are set as Linux has them")
+def test_users_named_by_a_default_acl_share_a_folder_and_a_stranger_gets_nothing(shared: Path) -> None:
+    os.chown(shared, 0, 0)
+    shared.chmod(0o770)
+    share_by_default_acl(shared, [FIRST, SECOND])
+
+    def work() -> None:
+        os.umask(0o22)
+        with closing(FileStore(shared, fsync=False)) as store:
+            q: Queue[object] = Queue(store, "mail", timeout=5)
+            q.enqueue("x" * 3_000)
+            q.claim()[0].complete()
+            for body in (b"one", b"two"):
+                assert type(store.perform(Put("q/plain", body))).__name__ == "Written"
+
+    for user in (FIRST, SECOND, FIRST, SECOND):
+        assert as_user(user, [], work) == ""
     assert as_user(STRANGER, [], lambda: stranger_gets_nothing(shared)) == ""
     assert as_user(STRANGER, [FIRST], lambda: stranger_gets_nothing(shared)) == ""
 

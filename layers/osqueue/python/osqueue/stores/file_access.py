@@ -2,6 +2,7 @@
 
 The mode of the store's folder decides, at each creation. If the folder's group may write there, new files, pipes and
 folders get that group, and the group may read and write them, whatever the umask is. Otherwise their user alone may.
+If the folder has a default access control list, the list that they inherit decides instead of the group.
 All other users get nothing: leave to read a lock file would be leave to hold the lock, and leave to read a pipe would
 be leave to take what others are to receive.
 
@@ -92,6 +93,16 @@ class FolderAccess:
 
 
 def _grant(file: int | str, group: int, mode: int) -> None:
-    if os.stat(file).st_gid != group:
+    if os.stat(file).st_gid != group and not _has_acl(file):
         os.chown(file, -1, group)
-    os.chmod(file, mode)
+    os.chmod(file, mode)  # with an access control list the group's part is the list's mask
+
+
+def _has_acl(file: int | str) -> bool:
+    """Return whether a file has an access control list, inherited from its folder's default."""
+    if not hasattr(os, "getxattr"):
+        return False
+    try:
+        return bool(os.getxattr(file, "system.posix_acl_access"))
+    except OSError:
+        return False
