@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from osqueue.asgi.admission import Admission
 from osqueue.asgi.app import ServerApp
-from osqueue.asgi.readiness import LOOK_SECONDS
+from osqueue.asgi.readiness import LOOK_SECONDS, SUCCESS_SECONDS
 from osqueue.asgi.tokens import TokenFile, digest_of
 from osqueue.contract.functions import BODY_BYTES_MAX
 from osqueue.errors import Unavailable
@@ -200,6 +200,12 @@ def test_a_server_whose_store_is_silent_is_alive_and_not_ready() -> None:
     assert (told.status_code, told.json()["reason"]) == (503, "nobody is there")
 
 
+def test_a_server_that_is_not_ready_shows_the_reason_to_managers_alone(tokens: TokenFile) -> None:
+    with TestClient(app_over(Silent(), tokens).asgi) as client:
+        reasons = [asked(client, name, "GET", "/readyz").json()["reason"] for name in ("boss", None)]
+    assert reasons == ["nobody is there", "the store fails requests; the log has its error"]
+
+
 def test_a_server_whose_store_refuses_what_calls_need_is_not_ready_until_it_allows_it(machine: Any) -> None:
     store = RefusingStore(MemoryStore(machine), head_reads)  # and allows a listing
     with TestClient(ServerApp(AsyncApi(store, machine=machine), Admission()).asgi) as client:
@@ -209,6 +215,23 @@ def test_a_server_whose_store_refuses_what_calls_need_is_not_ready_until_it_allo
         assert (told.status_code, told.json()["reason"]) == (503, "403 AccessDenied (injected)")
         store.refuses = False
         assert client.post(JOBS, content=b'{"payload": 1}').status_code == 200
+        assert client.get("/readyz").status_code == 200
+
+
+def test_a_server_stays_ready_while_the_store_refuses_one_queue_of_two(machine: Any) -> None:
+    def refused(request: StoreRequest) -> bool:
+        return head_reads(request) and "/refused/" in request.key
+
+    store = RefusingStore(MemoryStore(machine), refused)
+    other = JOBS.replace("mail", "refused")
+    with TestClient(ServerApp(AsyncApi(store, machine=machine), Admission()).asgi) as client:
+        store.refuses = True
+        assert client.post(JOBS, content=b'{"payload": 1}').status_code == 200
+        assert client.post(other, content=b'{"payload": 1}').status_code == 503
+        assert client.get("/readyz").status_code == 200
+        machine.advance(SUCCESS_SECONDS)
+        assert client.post(other, content=b'{"payload": 1}').status_code == 503
+        assert client.get("/readyz").status_code == 503
         machine.advance(LOOK_SECONDS)
         assert client.get("/readyz").status_code == 200
 

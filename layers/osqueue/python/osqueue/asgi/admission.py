@@ -7,6 +7,7 @@ from starlette.types import Scope
 
 from ..contract.operations import BY_NAME
 from ..contract.roles import OPEN
+from ..errors import OsqueueError
 from .origin import check_origin, header
 from .tokens import Identity, TokenFile
 
@@ -32,3 +33,12 @@ class Admission(Struct, frozen=True):
             return self.anybody
         found = self.tokens.caller(header(scope, b"authorization"))
         return Identity(found.token, self.read_only)
+
+    def may_read_errors(self, scope: Scope) -> bool:
+        """Return whether the caller of an open path may read the store's errors, which name its keys."""
+        if self.tokens is None:
+            return True
+        try:
+            return self.tokens.caller(header(scope, b"authorization")).manages_all
+        except OsqueueError:
+            return False

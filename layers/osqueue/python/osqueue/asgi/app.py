@@ -93,7 +93,7 @@ class ApiEndpoint:
             log_hung_up(scope, caller, self.api.machine.monotonic() - began)
             return
         if self.readiness is not None:
-            self.readiness.note(response)
+            self.readiness.note(path, response)
         await _send(send, response)
         seconds = self.api.machine.monotonic() - began
         log_request(scope, caller, response, seconds)
@@ -208,6 +208,7 @@ class ServerApp:
         neighbours: Neighbours | None = None,
     ) -> None:
         self.api = api
+        self.admission = admission
         self.dashboard = dashboard
         self.neighbours = neighbours
         self.readiness = Readiness(api.store, api.machine) if isinstance(api, AsyncApi) else None
@@ -240,6 +241,9 @@ class ServerApp:
         await self.api.close()
 
     async def _ready(self, request: Request) -> Response:
-        told: dict[str, str]
-        status, told = (200, {"status": "ok"}) if self.readiness is None else await self.readiness.look()
+        told: dict[str, str] = {"status": "ok"}
+        status = 200
+        if self.readiness is not None:
+            detailed = self.admission.may_read_errors(request.scope)
+            status, told = await self.readiness.look(detailed)
         return Response(msgspec.json.encode(told), status, media_type="application/json")
