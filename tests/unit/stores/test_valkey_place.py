@@ -42,8 +42,14 @@ def test_a_password_that_the_address_lacks_comes_from_the_environment(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv(name, "kept outside")
-    assert place("valkey://jobs@host").password == "kept outside"
-    assert place("valkey://jobs:given@host").password == "given"
+    kept, given = place("valkey://jobs@host"), place("valkey://jobs:given@host")
+    assert kept.get_credentials() == ("jobs", "kept outside")
+    assert given.get_credentials() == ("jobs", "given")
+    assert place("valkey://host").get_credentials() == ("kept outside",)
+    monkeypatch.setenv(name, "renewed")
+    assert kept.get_credentials() == ("jobs", "renewed")
+    monkeypatch.delenv(name)
+    assert place("valkey://host").get_credentials() == ()
 
 
 def test_two_addresses_of_one_place_are_one_place() -> None:

@@ -74,6 +74,8 @@ HEADER_BYTES = VERSION_CHARS + 13  # the version, and ms since the epoch in digi
 BODY_BYTES_MAX = 512 * 1024 * 1024 - HEADER_BYTES  # the longest string of a server with usual settings
 KEYS_PER_SCRIPT = 500  # others wait while a script runs
 
+# After these errors connect again: the name may lead to another server, and the environment may have a password.
+_ENDS_CONNECTIONS = frozenset({"ReadOnlyError", "AuthenticationError"})
 _ANY, _ABSENT = "any", "absent"  # conditions that are no version
 
 
@@ -304,8 +306,8 @@ class ValkeyStore(Store):
             answers = self._exchange([_as_text(command) for command in sent])
         for answer in answers:
             if isinstance(answer, Exception):
-                if type(answer).__name__ == "ReadOnlyError":
-                    self._pool = None  # the name may lead to another server by now
+                if type(answer).__name__ in _ENDS_CONNECTIONS:
+                    self._pool = None
                 raise explained(answer, self._server, answered=True)
         if wait and (have := answers.pop()) < self.at.replicas:
             raise too_few(self._server, have, self.at.replicas)
@@ -370,8 +372,7 @@ def _how(place: ValkeyPlace, timeout: float | None) -> tuple[Any, dict[str, Any]
         "host": place.host,
         "port": place.port,
         "db": place.database,
-        "username": place.user,
-        "password": place.password,
+        "credential_provider": place,
         "socket_connect_timeout": CONNECT_TIMEOUT_S,
         "socket_timeout": timeout,
         "socket_keepalive": True,

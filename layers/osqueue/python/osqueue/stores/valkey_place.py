@@ -36,10 +36,20 @@ class ValkeyPlace(Struct, frozen=True):
     database: int = 0
     prefix: str = PREFIX
     user: str | None = None
-    password: str | None = None
+    password: str | None = None  # None: the environment may have it
     tls: bool = False
     replicas: int = 0  # that have a write before it is answered
     ca: str | None = None  # a file of certificates: authorities that are trusted besides the system's
+
+    def get_credentials(self) -> tuple[str, ...]:
+        """Return what a new connection sends: the password, or user and password. The client calls it by this name.
+
+        The environment is read for each connection, since it may have a newer password.
+        """
+        password = self.password or next(filter(None, map(os.environ.get, PASSWORD_VARIABLES)), "")
+        if self.user is not None:
+            return (self.user, password)
+        return (password,) if password else ()
 
     def __repr__(self) -> str:
         return f"ValkeyPlace({self.host}:{self.port}/{self.database}/{self.prefix})"
@@ -67,7 +77,7 @@ def place_in(scheme: str, rest: str, options: dict[str, str]) -> ValkeyPlace:
         database,
         prefix,
         unquote(user) or None,
-        unquote(password) or next(filter(None, map(os.environ.get, PASSWORD_VARIABLES)), None),
+        unquote(password) or None,
         scheme in TLS,
         _replicas(options),
         authorities_in(options, tls=scheme in TLS),
