@@ -161,9 +161,10 @@ def test_an_error_reaches_every_rider_and_the_next_call_is_fine(rig: Rig) -> Non
     waiters = rig.join(*[lambda: rig.q.enqueue(1)] * 3)
     store.perform(Put(HEAD, body[:-1]))
     rig.gate.pass_all()
-    for future in (leader, *waiters):
-        with pytest.raises(Damaged):
-            future.result(PATIENCE)
+    errors = [future.exception(PATIENCE) for future in (leader, *waiters)]
+    assert [type(error) for error in errors] == [Damaged] * 4
+    assert len({*map(id, errors)}) == 4, "a traceback would mix the frames of several threads"
+    assert len({str(error) for error in errors}) == 1
     store.perform(Put(HEAD, body))
     assert rig.q.enqueue("again").status == "queued"
 
@@ -456,3 +457,4 @@ def test_an_error_reaches_every_coroutine(machine: Any) -> None:
 
     ends = asyncio.run(run())
     assert [type(end) for end in ends] == [Damaged] * 5
+    assert len({*map(id, ends)}) == 5

@@ -61,6 +61,19 @@ class OsqueueError(Exception):
             self.retry_after = retry_after
 
 
+def copy_of(error: OsqueueError) -> OsqueueError:
+    """Return an equal error for another caller: same type, attributes and cause, and the traceback so far.
+
+    Raising an exception object adds to its traceback, so callers in several threads each need an object of their own.
+    """
+    from copy import copy  # here: functions start without it
+
+    own = copy(error)
+    own.__cause__, own.__context__ = error.__cause__, error.__context__
+    own.__suppress_context__ = error.__suppress_context__
+    return own.with_traceback(error.__traceback__)
+
+
 class NotFound(OsqueueError):
     """The thing named does not exist (any more)."""
 

@@ -28,7 +28,7 @@ from .. import forks
 from ..clock import Machine
 from ..core.job_ops import ClaimJobs, EnqueueJobs, LeaseRef, ReleaseJobs
 from ..core.ops import Op
-from ..errors import NESTED_CALL, OsqueueError, Rejected, Timeout, Unavailable
+from ..errors import NESTED_CALL, OsqueueError, Rejected, Timeout, Unavailable, copy_of
 from ..stores.base import Failed
 from .coalesce import coalesced, runs_of, split_outcomes
 from .driver import BlockingDriver
@@ -62,7 +62,7 @@ class CommitWaiter(Struct, eq=False):
     wake: Any  # a threading.Lock, held, or an asyncio.Future; None: nobody waits for this one
     look: bool = False  # take announced requests along
     answer: CommitResult | None = None
-    error: BaseException | None = None
+    error: OsqueueError | None = None
     gone: bool = False
 
     def waits(self) -> bool:
@@ -133,11 +133,11 @@ class CommitBatch:
                 chores.extend(give_back(waiter.answer))
         return chores
 
-    def crash(self, error: BaseException) -> None:
-        """Give the error to every waiter that has no answer."""
+    def crash(self, error: OsqueueError) -> None:
+        """Give every waiter without a result an error of its own, equal to ``error``."""
         for waiter in self.waiters:
             if waiter.answer is None:
-                waiter.error = error
+                waiter.error = copy_of(error)
 
 
 def belongs_to_batch(error: Exception) -> bool:

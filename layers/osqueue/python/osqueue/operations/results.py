@@ -26,6 +26,7 @@ from ..errors import (
     OsqueueError,
     Throttled,
     WaitTimeout,
+    copy_of,
 )
 from ..model import validation
 from ..model.included import JobDetails, include_of
@@ -311,9 +312,7 @@ class ResultFlows(WaitFlows):
                 if location is not None:
                     return (yield from self._told(key, location))
                 if board.silence is not None and board.refused_since(began):
-                    from copy import copy  # where it is used: functions start without it
-
-                    raise copy(board.silence)  # each waiter raises its own
+                    raise copy_of(board.silence)
                 if over:
                     raise _too_late(job_id(key), board)
                 at = board.look_at(waiter, now)
