@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from osqueue.operations.head_board import HeadBoard, Pace, WorkWaiter, hint_of
+import logging
+
+import pytest
+
+from osqueue.errors import Unavailable
+from osqueue.operations.head_board import NEVER_BEFORE, HeadBoard, Pace, WorkWaiter, hint_of
 
 PACE = Pace(0.01, 10.0)
 LATER = 100.0
@@ -48,3 +53,32 @@ def test_a_board_that_is_gone_wants_no_more_hints() -> None:
     assert told("new")
     del board
     assert not told("newer")
+
+
+def test_looks_that_fail_are_logged_when_they_begin_and_when_they_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    board, waiter = quiet()
+    caplog.set_level(logging.WARNING)
+    for _ in range(2):
+        with board.present(waiter, LATER):
+            for _ in range(3):
+                board.note_failure(Unavailable("503 SlowDown"))
+            board.confirm("another version")
+        with board.present(waiter, LATER):  # a claim was made meanwhile
+            board.note_failure(Unavailable("503 SlowDown"))
+            board.version = "seen"
+            board.confirm("seen")
+            board.confirm("seen")
+    begins, ends = "cannot be reached (unavailable: 503 SlowDown)", "can be reached again"
+    assert [begins in text for text in caplog.messages] == [True, False] * 2
+    assert [ends in text for text in caplog.messages] == [False, True] * 2
+
+
+def test_a_refusal_of_a_look_is_left_to_the_call_that_raises_it(caplog: pytest.LogCaptureFixture) -> None:
+    board, waiter = quiet()
+    with board.present(waiter, LATER):
+        board.note_failure(Unavailable("403 AccessDenied", permanent=True))
+        assert board.refused_since(NEVER_BEFORE)
+        board.confirm("seen")
+    assert caplog.messages == []

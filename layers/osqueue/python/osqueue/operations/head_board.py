@@ -9,6 +9,7 @@ whom it has news. For the commits of other processes the least patient of those 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from weakref import WeakMethod
@@ -21,6 +22,8 @@ from ..core.state import State
 from ..core.timers import next_due_ms
 from ..errors import OsqueueError
 from ..stores.base import LookPace, Told
+
+log = logging.getLogger("osqueue.waiting")
 
 Wake = Callable[[], object]
 
@@ -215,6 +218,7 @@ class HeadBoard:
         self.looked = float("-inf")  # monotonic seconds of the latest look at the store by any of them
         self.next_look = float("-inf")
         self.looks = 0  # how often the state below was found to be current
+        self._failing = False  # a failure of looks was logged, and its end was not
         self._forget()
 
     def _forget(self) -> None:
@@ -286,6 +290,27 @@ class HeadBoard:
             return pace.quick
         return max(pace.quick, min(self.pause, pace.slow))
 
+    def note_failure(self, error: OsqueueError) -> None:
+        """Keep why the latest look failed. Log the first failure in a row, unless the waiters raise it themselves."""
+        with self._lock:
+            self.silence = error
+            begins = not self._failing and not error.permanent
+            self._failing = self._failing or begins
+        if begins:
+            reason = f"{error.code}: {error.message}"
+            log.warning("the queue cannot be reached (%s); looks at %s go on", reason, self._head)
+
+    def _note_success(self) -> None:
+        """Forget failures of looks, and log their end if their beginning was logged."""
+        self.silence = None
+        if self._failing:
+            self._failing = False
+            log.warning("the queue can be reached again: a look at %s succeeded", self._head)
+
+    @property
+    def _head(self) -> str:
+        return f"the head of {self.root.rstrip('/')}"
+
     def hint(self, version: str) -> None:
         """The store says that the head was replaced: look as soon as a quick pause after the last look is over."""
         with self._lock:
@@ -301,7 +326,10 @@ class HeadBoard:
         if not self._present:
             return
         with self._lock:
-            told = self._seen(state, self._take(state, version))
+            newest = self._take(state, version)
+            if newest:
+                self._note_success()
+            told = self._seen(state, newest)
         for waiter in told:
             waiter.tell()
 
@@ -325,7 +353,7 @@ class HeadBoard:
         known = self.state
         if known is not None and known.epoch == state.epoch and state.seq < known.seq:
             return False
-        self.state, self.version, self.silence = state, version, None
+        self.state, self.version = state, version
         self.looks += 1
         return True
 
@@ -341,4 +369,4 @@ class HeadBoard:
         with self._lock:
             if version == self.version:
                 self.looks += 1
-                self.silence = None
+                self._note_success()

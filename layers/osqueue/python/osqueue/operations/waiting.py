@@ -65,7 +65,7 @@ class WaitFlows(FlowContext):
             replies = yield All(tuple(asked))
         for board, get, reply in zip(boards, asked, replies, strict=True):
             if isinstance(reply, Failed):
-                board.silence = reply.error
+                board.note_failure(reply.error)
             elif get.flushed or not board.tells_of_jobs:
                 if isinstance(reply, Found):
                     board.see(decode_head(reply.body), reply.version)
