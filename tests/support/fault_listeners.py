@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+from osqueue.stores import valkey
+from osqueue.stores.valkey_turns import LEAVE, PASS, TAKE
 from tests.support.fault_switch import FaultSwitch
 from tests.support.gcs_server import GcsServer
 from tests.support.patience import PATIENCE
@@ -167,6 +169,14 @@ def _serve(kind: Any, connection: socket.socket) -> None:
 
 
 # ── RESP ─────────────────────────────────────────────────────────────────────
+# What a server without room refuses, by hash or as text. The server itself would refuse the other writer of a test too.
+_WRITES = [
+    text
+    for script in (valkey._WRITE, *(valkey._TURN_SCRIPTS[each] for each in (TAKE, PASS, LEAVE)))
+    for text in (script.sha.encode(), script.text.encode())
+]
+
+
 def listen_resp(port: int, switch: FaultSwitch) -> Listener:
     """Pass commands on to a Valkey server, but for those that meet a fault."""
     return Listener(lambda connection: _pass_commands(connection, port, switch))
@@ -185,6 +195,9 @@ def _pass_commands(client: socket.socket, port: int, switch: FaultSwitch) -> Non
                 fault = switch.draw()
                 if fault == "throttled":
                     client.sendall(b"-BUSY Redis is busy running a script.\r\n")
+                    continue
+                if fault == "full" and any(each in packet for each in _WRITES):
+                    client.sendall(b"-OOM command not allowed when used memory > 'maxmemory'.\r\n")
                     continue
                 if fault == "hung":
                     switch.hang()

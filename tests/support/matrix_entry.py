@@ -42,6 +42,7 @@ class Entry:
         self.sent: list[str] = []  # payloads that were given to the entry
         self.acknowledged: list[str] = []  # those that it has acknowledged
         self.by_rival = 0
+        self.moment = ""  # one of the matrix
         self.begin()
 
     def begin(self) -> None:

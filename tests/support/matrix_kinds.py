@@ -1,4 +1,4 @@
-"""All kinds of stores of the fault matrix, the servers of Valkey and Redis among them."""
+"""The servers of Valkey and Redis of the fault matrix, and clients that wait for a moment only."""
 
 from __future__ import annotations
 
@@ -11,20 +11,11 @@ import pytest
 
 from osqueue.stores import address as addresses
 from osqueue.stores import faults, objects, valkey
+from osqueue.stores.valkey_place import PASSWORD_VARIABLES
 from tests.support import valkey_server
 from tests.support.fault_listeners import HOST, listen_resp
 from tests.support.fault_switch import FaultSwitch
-from tests.support.matrix_clouds import AzureKind, ExpressKind, GoogleKind, S3Kind
-from tests.support.matrix_stores import (
-    HUNG_S,
-    SECRET,
-    FileKind,
-    MemoryKind,
-    Place,
-    SplitKind,
-    StoreKind,
-    numbers,
-)
+from tests.support.matrix_stores import HUNG_S, SECRET, Place, StoreKind, numbers
 from tests.support.valkey_server import ValkeyServer
 
 
@@ -34,28 +25,25 @@ class ValkeyKind(StoreKind):
     name = "valkey"
     schemes = addresses.VALKEY
     own_clock = True
-    absent: ClassVar = {
-        "missing": "it has no bucket",
-        "rotated": "its address has the password, or it is read when the store is opened",
-    }
+    absent: ClassVar = {"missing": "it has no bucket"}
     names: ClassVar = {
         "refused": "NOPERM",
         "throttled": "BUSY",
         "hung": "no answer in time",
         "cut": "[Cc]onnection",
         "credentials": "NOAUTH|Connection closed by server",
+        "rotated": "NOAUTH|Connection closed by server",
         "gone": "Connection refused|Connection closed by server",
         "full": "OOM",
     }
     begins: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "refused": ("ACL SETUSER default -@all",),
-        "credentials": ("ACL SETUSER default resetpass >{0}", "CLIENT KILL TYPE normal"),
-        "full": ("CONFIG SET maxmemory 1",),
+        "credentials": ("ACL SETUSER default resetpass >{0}2", "CLIENT KILL TYPE normal"),
+        "rotated": ("ACL SETUSER default resetpass >{0}2", "CLIENT KILL TYPE normal"),
     }
     ends: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "refused": ("ACL SETUSER default +@all",),
-        "credentials": ("ACL SETUSER default nopass",),
-        "full": ("CONFIG SET maxmemory 0",),
+        "credentials": ("ACL SETUSER default resetpass >{0}",),
     }
 
     def __init__(self, given: Callable[[str], Any], folder: Path) -> None:
@@ -74,8 +62,9 @@ class ValkeyKind(StoreKind):
     @contextlib.contextmanager
     def open(self, switch: FaultSwitch, patch: pytest.MonkeyPatch) -> Iterator[Place]:
         number = next(numbers)
-        password = f"{SECRET}-{number}"
-        self.ask("ACL SETUSER default nopass +@all")
+        password = f"{SECRET}-{number}-"
+        patch.setenv(PASSWORD_VARIABLES[0], password)
+        self.ask(f"ACL SETUSER default resetpass >{password} +@all")
         listener = listen_resp(self.server.port, switch)
 
         def begin(fault: str) -> None:
@@ -87,8 +76,12 @@ class ValkeyKind(StoreKind):
         def end(fault: str) -> None:
             if fault == "gone":
                 listener.open()
+            if fault == "rotated":
+                nonlocal password
+                password += "2"
+                patch.setenv(PASSWORD_VARIABLES[0], password)
             for command in self.ends.get(fault, ()):
-                self.ask(command)
+                self.ask(command.format(password))
 
         switch.on_begin, switch.on_end = begin, end
         try:
@@ -109,12 +102,6 @@ def connection(port: int) -> Any:
     from valkey import Valkey
 
     return Valkey(HOST, port, single_connection_client=True)
-
-
-KINDS: tuple[type[StoreKind], ...] = (
-    *(MemoryKind, FileKind, SplitKind),
-    *(S3Kind, ExpressKind, GoogleKind, AzureKind, ValkeyKind),
-)
 
 
 def shorten_silence(patch: pytest.MonkeyPatch) -> None:

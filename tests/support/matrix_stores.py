@@ -69,6 +69,7 @@ class StoreKind:
     absent: ClassVar[Mapping[str, str]] = {}  # by fault: the reason why the kind does not have it
     secret: ClassVar[str] = SECRET  # that no error may show
     own_clock: ClassVar[bool] = False  # it runs by a clock that no test moves
+    reads_pass: ClassVar[tuple[str, ...]] = ("full",)  # faults that no read meets
     names: ClassVar[Mapping[str, str]]  # by fault: what an error says of its cause, as a pattern
 
     def __init__(self, given: Callable[[str], Any], folder: Path) -> None:
@@ -145,6 +146,7 @@ class FileKind(StoreKind):
 
     name = "file"
     schemes = ("file",)
+    reads_pass = ("full", "hung")
     absent: ClassVar = {
         **dict.fromkeys(("credentials", "rotated"), "it takes no credentials"),
         "missing": "a folder that does not exist is an empty store: the next write makes it",

@@ -17,12 +17,16 @@ from osqueue.worker.loop import Worker
 from tests.support.matrix_entry import NAME, PASSES_MAX, TIMEOUT_S, Entry
 from tests.support.patience import PATIENCE
 
+IDLE = "the payload of no job"
 BUSY = "too busy to answer"
 TURNS_MAX = 8  # of a worker after a fault: on a machine that is busy, a short time-out ends some of them
 
 
 class WorkerEntry(Entry):
-    """The worker: it runs the whole time, and goes on by itself."""
+    """The worker: it runs the whole time, and goes on by itself.
+
+    A fault comes before it has claimed anything, then while it has a job in hand, and at last while it is idle.
+    """
 
     name = "worker"
     covers = ("queue.opening",)
@@ -32,8 +36,7 @@ class WorkerEntry(Entry):
         q: Queue[Any] = Queue(self.place.open(MACHINE), NAME, timeout=0.4)
         self.done: Counter[str] = Counter()
         self.heard: queues.SimpleQueue[str] = queues.SimpleQueue()  # payloads, and errors as they are logged
-        self.log = _Heard(self.heard, "osqueue.worker")
-
+        self.logs = [_Heard(self.heard, each) for each in ("osqueue.worker", "osqueue.waiting")]
         self.held: dict[str, threading.Event] = {}  # by payload: lets the handler go on
 
         @q.handler
@@ -48,9 +51,9 @@ class WorkerEntry(Entry):
         self.thread: threading.Thread | None = None
 
     def prepare(self) -> None:
-        """Let the worker have a job in hand, whose ending it has to report."""
-        if self.thread is None:
-            return
+        """During a call, let the worker have a job in hand, whose ending it has to report."""
+        if self.moment != "during a call":
+            return self.forget()
         payload = f"held {len(self.held)}"
         self.held[payload] = threading.Event()
         self.send(payload)
@@ -58,6 +61,8 @@ class WorkerEntry(Entry):
             pass
 
     def call(self, payload: str) -> None:
+        if self.moment == "after calls" and self.place.switch.fault not in self.place.kind.reads_pass:
+            self.wait({IDLE})
         self.send(payload)
         for event in self.held.values():
             event.set()
@@ -88,8 +93,7 @@ class WorkerEntry(Entry):
 
     def recover(self, payload: str) -> None:
         """See the worker go on by itself, within a few turns."""
-        while not self.heard.empty():
-            self.heard.get()
+        self.forget()
         self.send(payload)
         for event in self.held.values():
             event.set()
@@ -99,6 +103,11 @@ class WorkerEntry(Entry):
             except Unavailable:
                 if turn + 1 == TURNS_MAX:
                     raise
+
+    def forget(self) -> None:
+        """Drop what was logged so far."""
+        while not self.heard.empty():
+            self.heard.get()
 
     def check(self) -> None:
         self.wait(set(self.acknowledged))
@@ -117,7 +126,8 @@ class WorkerEntry(Entry):
 
     def close(self) -> None:
         self.stop()
-        self.log.close()
+        for log in self.logs:
+            log.close()
         super().close()
 
 
