@@ -1,11 +1,14 @@
-"""SIGHUP, which a closed terminal sends: commands that run until a signal end as at SIGTERM, but not under nohup."""
+"""SIGHUP, which a closed terminal sends twice: commands that run until a signal end in order, but not under nohup."""
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,17 +30,29 @@ q = Queue.connect({address!r}, "emails")
 def slow(job):
     print("running", file=sys.stderr, flush=True)
     job.stopping.wait(60)
+    print("stopping", file=sys.stderr, flush=True)
+    if job.payload:
+        open(job.payload).close()  # waits for the other end
 """
 
 
 @contextmanager
-def command(folder: Path, *words: str, ignored: bool = False) -> Iterator[subprocess.Popen[str]]:
-    """Start a command, with SIGHUP as ``nohup`` leaves it if it is to be ignored."""
+def command(
+    folder: Path, *words: str, ignored: bool = False, terminal: int | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """Start a command, with SIGHUP as ``nohup`` leaves it if it is to be ignored, and perhaps at a terminal."""
+
+    def take_terminal() -> None:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
     try:
         process = subprocess.Popen(
             [sys.executable, "-m", "osqueue", *words],
             cwd=folder,
+            stdin=terminal,
+            start_new_session=terminal is not None,
+            preexec_fn=None if terminal is None else take_terminal,  # noqa: PLW1509 - it makes one call of the system
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -53,8 +68,8 @@ def command(folder: Path, *words: str, ignored: bool = False) -> Iterator[subpro
 
 
 @pytest.fixture
-def jobs(tmp_path: Path) -> Queue[int]:
-    q: Queue[int] = Queue.connect(f"file://{tmp_path}/jobs?fsync=off", "emails")
+def jobs(tmp_path: Path) -> Queue[str]:
+    q: Queue[str] = Queue.connect(f"file://{tmp_path}/jobs?fsync=off", "emails")
     (tmp_path / "tasks.py").write_text(TASKS.format(address=f"file://{tmp_path}/jobs?fsync=off"))
     return q
 
@@ -70,18 +85,27 @@ def read_until(stream: IO[str] | None, text: str) -> str:
 
 
 @pytest.mark.parametrize("processes", [(), ("--processes", "2")])
-def test_a_hang_up_drains_the_workers(jobs: Queue[int], tmp_path: Path, processes: tuple[str, ...]) -> None:
-    jobs.enqueue(1)
-    with command(tmp_path, "worker", "tasks:q", *processes) as worker:
+def test_a_closed_terminal_drains_the_workers(
+    jobs: Queue[str], tmp_path: Path, processes: tuple[str, ...]
+) -> None:
+    end_of_job = tmp_path / "end_of_job"
+    os.mkfifo(end_of_job)
+    jobs.enqueue(str(end_of_job))
+    ours, its = os.openpty()
+    with command(tmp_path, "worker", "tasks:q", *processes, terminal=its) as worker:
+        os.close(its)
         read_until(worker.stderr, "running")
-        worker.send_signal(signal.SIGHUP)
+        os.close(ours)  # so the kernel sends SIGHUP
+        read_until(worker.stderr, "stopping")
+        worker.send_signal(signal.SIGHUP)  # as a shell does
+        end_of_job.write_text("")
         worker.communicate(timeout=PATIENCE)
         assert worker.returncode == 0
     assert [(job.state, job.attempt) for job in jobs.jobs()[0]] == [("completed", 1)]
 
 
-def test_a_worker_under_nohup_ignores_a_hang_up(jobs: Queue[int], tmp_path: Path) -> None:
-    jobs.enqueue(1)
+def test_a_worker_under_nohup_ignores_a_hang_up(jobs: Queue[str], tmp_path: Path) -> None:
+    jobs.enqueue("")
     with command(tmp_path, "worker", "tasks:q", ignored=True) as worker:
         read_until(worker.stderr, "running")
         worker.send_signal(signal.SIGHUP)
@@ -93,7 +117,7 @@ def test_a_worker_under_nohup_ignores_a_hang_up(jobs: Queue[int], tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["serve", "dashboard"])
-def test_a_hang_up_ends_a_server(jobs: Queue[int], tmp_path: Path, name: str) -> None:
+def test_a_hang_up_ends_a_server(jobs: Queue[str], tmp_path: Path, name: str) -> None:
     with command(tmp_path, name, f"file://{tmp_path}/jobs", "--port", "0", "--json") as server:
         assert server.stdout is not None
         url = json.loads(server.stdout.readline())["url"]
@@ -103,8 +127,8 @@ def test_a_hang_up_ends_a_server(jobs: Queue[int], tmp_path: Path, name: str) ->
         assert server.returncode == 0
 
 
-def test_a_hang_up_ends_the_reaper_after_its_pass(jobs: Queue[int], tmp_path: Path) -> None:
-    jobs.enqueue(1)
+def test_a_hang_up_ends_the_reaper_after_its_pass(jobs: Queue[str], tmp_path: Path) -> None:
+    jobs.enqueue("")
     jobs.claim()[0].complete()
     with command(tmp_path, "reap", f"file://{tmp_path}/jobs?fsync=off", "--every", "60") as reaper:
         read_until(reaper.stdout, "emails")

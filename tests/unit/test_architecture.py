@@ -32,7 +32,18 @@ FOLDERS = (
 
 # Every room of the library, the lowest first, and which of those before it a room may know. The modules of the root
 # that everybody may know are the foundation.
-FOUNDATION = ("masking", "errors", "limits", "forks", "threads", "lazy", "child_process", "clock", "crontab")
+FOUNDATION = (
+    "masking",
+    "errors",
+    "limits",
+    "forks",
+    "threads",
+    "lazy",
+    "child_process",
+    "clock",
+    "crontab",
+    "signals",
+)
 ENGINE = ("core", "stores", "commit")
 THINGS = (*ENGINE, "model", "objects")
 MAY_KNOW: dict[str, tuple[str, ...]] = {

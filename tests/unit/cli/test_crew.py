@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from osqueue.cli.crew import command_of, sources
+from osqueue.cli.crew import ProcessCrew, command_of, sources
 
 
 @pytest.mark.parametrize("given", [["--processes", "4"], ["--processes=4"]])
@@ -35,3 +37,12 @@ def test_what_counts_is_python_of_ones_own(tmp_path: Path) -> None:
     assert sorted(found) == [str(tmp_path / "shop/mail.py"), str(tmp_path / "tasks.py")]
     (tmp_path / "tasks.py").unlink()
     assert len(sources(str(tmp_path))) == 1
+
+
+def test_a_second_hang_up_has_no_effect_on_the_processes() -> None:
+    crew, child = ProcessCrew([]), Mock()
+    crew._children.append(child)
+    with crew._signals():
+        for number, terminated in ((signal.SIGHUP, 1), (signal.SIGHUP, 1), (signal.SIGTERM, 2)):
+            signal.raise_signal(number)
+            assert child.terminate.call_count == terminated

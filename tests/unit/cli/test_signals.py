@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 
-from osqueue.cli.signals import ended_by, ending_signals
+from osqueue.cli.signals import ended_by
 
 
 def test_a_signal_ends_the_wait_whichever_thread_the_system_hands_it_to() -> None:
@@ -58,6 +58,23 @@ def test_the_first_signal_ends_and_the_second_does_what_it_did_before() -> None:
         signal.signal(signal.SIGTERM, before)
 
 
+def test_a_second_hang_up_does_nothing_until_the_wait_is_over() -> None:
+    heard: list[int] = []
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, lambda number, frame: heard.append(number)) for number in numbers]
+    try:
+        with ended_by(*numbers) as ending:
+            signal.raise_signal(signal.SIGHUP)
+            assert ending.is_set()
+            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGHUP)
+        assert heard == [signal.SIGTERM, signal.SIGHUP]
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
 def test_the_handlers_go_back() -> None:
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     wakes = signal.set_wakeup_fd(-1)
@@ -75,13 +92,3 @@ def test_a_file_with_something_to_read_ends_the_wait_but_asks_for_no_end() -> No
         assert not ending.wait(None, ear.fileno())
         signal.raise_signal(signal.SIGTERM)
         assert ending.wait(None, ear.fileno())
-
-
-def test_a_hang_up_ends_a_command_unless_nohup_started_it() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        assert ending_signals() == (signal.SIGTERM, signal.SIGINT)
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        assert ending_signals() == (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    finally:
-        signal.signal(signal.SIGHUP, before)

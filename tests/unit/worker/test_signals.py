@@ -7,12 +7,13 @@ import os
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import uvloop
 
-from osqueue import AsyncQueue
+from osqueue import AsyncQueue, Queue
 from osqueue.worker import Signal
 from osqueue.worker.loop import Worker
 from tests.support.patience import PATIENCE
@@ -128,6 +129,28 @@ def test_a_hang_up_drains_a_worker(loop: Loop) -> None:
 
 
 @LOOPS
+def test_a_second_hang_up_has_no_effect_on_a_worker(loop: Loop) -> None:
+    signalled: list[bool] = []
+
+    async def act(worker: Worker) -> None:
+        stopped = asyncio.Event()
+
+        def stop(now: bool = False) -> None:
+            signalled.append(now)
+            stopped.set()
+
+        worker.stop = stop  # type: ignore[method-assign]
+        worker._stop_at = 1e12  # as if it drained
+        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.wait_for(stopped.wait(), PATIENCE)
+        Worker.stop(worker, now=True)
+
+    run_worker(loop, act)
+    assert signalled == [True]  # by SIGTERM alone
+
+
+@LOOPS
 @pytest.mark.parametrize("ignored", [True, False])
 def test_a_hang_up_that_is_ignored_or_the_programs_own_stays_so(loop: Loop, ignored: bool) -> None:
     handler: Any = signal.SIG_IGN if ignored else lambda *_: None
@@ -227,3 +250,77 @@ def test_a_signal_wakes_those_who_wait_and_those_who_come_later() -> None:
     thread.join(PATIENCE)
     assert woken == [True]
     assert happened.is_set()
+
+
+# ── A program's handler that raises ──────────────────────────────────────────
+ERRORS = pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, ValueError])
+
+
+@contextmanager
+def raising(error: type[BaseException]) -> Iterator[None]:
+    """Have the program's handler of SIGTERM raise."""
+
+    def handle(*_: object) -> None:
+        raise error
+
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+        assert signal.getsignal(signal.SIGTERM) is handle
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@ERRORS
+def test_a_blocking_worker_drains_before_it_raises_what_a_handler_raised(error: type[BaseException]) -> None:
+    q: Queue[int] = Queue.connect("memory://", "emails")
+
+    @q.handler
+    def send(job: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert job.stopping.wait(PATIENCE)
+        assert not job.lease_lost.wait(0.1)
+
+    q.enqueue(1)
+    with raising(error), pytest.raises(error):
+        q.run()
+    assert [(job.state, job.attempt) for job in q.jobs()[0]] == [("completed", 1)]
+
+
+@LOOPS
+@ERRORS
+def test_an_async_worker_drains_before_it_raises_what_a_handler_raised(
+    loop: Loop, error: type[BaseException]
+) -> None:
+    q: AsyncQueue[int] = AsyncQueue.connect("memory://", "emails")
+
+    @q.handler
+    async def send(job: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await job.stopping
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(q.enqueue(1))
+        with raising(error), pytest.raises(error):
+            runner.run(q.run())
+        (job,) = runner.run(q.jobs())[0]
+    assert (job.state, job.attempt) == ("completed", 1)
+
+
+def test_the_last_of_several_workers_raises_what_a_handler_raised() -> None:
+    async def main() -> None:
+        idle, busy = [AsyncQueue[int].connect("memory://", name) for name in ("idle", "busy")]
+        idle.handler(lambda job: None)
+
+        @busy.handler
+        async def send(job: Any) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.wait({runs[0]})
+
+        await busy.enqueue(1)
+        runs = [asyncio.create_task(q.run()) for q in (idle, busy)]
+        await asyncio.wait(runs, timeout=PATIENCE)
+        assert (runs[0].exception(), type(runs[1].exception())) == (None, ValueError)
+
+    with raising(ValueError):
+        asyncio.run(main())

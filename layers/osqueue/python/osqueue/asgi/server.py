@@ -1,7 +1,8 @@
 """One process that serves: uvicorn with the application, until a signal ends it.
 
 At the first SIGTERM, SIGINT or SIGHUP it takes no more connections, answers waiting requests as if their time were
-over, lets running requests finish for ``drain_s`` and sends slow sinks what is unsent. The second ends it at once.
+over, lets running requests finish for ``drain_s`` and sends slow sinks what is unsent. A second SIGTERM or SIGINT ends
+it at once.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from ..masking import printable
 from ..objects.layout import registered
 from ..queue.blocking import Queue
 from ..server.async_app import AsyncApi
+from ..signals import ending_signals, has_no_effect
 from ..stores.address import open_store
 from ..stores.counting import CountingStore
 from ..stores.prices import bill_of
@@ -197,9 +199,7 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         """Ours do not come again when all is over: that would be the death by a signal of a process that ended well."""
-        numbers = [signal.SIGTERM, signal.SIGINT]
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
-            numbers.append(signal.SIGHUP)
+        numbers = ending_signals()
         before = [signal.signal(number, self.handle_exit) for number in numbers]
         try:
             yield
@@ -208,8 +208,9 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.force_exit = self.should_exit
-        self.should_exit = True
+        if not has_no_effect(sig, ending=self.should_exit):
+            self.force_exit = self.should_exit
+            self.should_exit = True
 
 
 # ── Upkeep ───────────────────────────────────────────────────────────────────

@@ -10,12 +10,13 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any
 
 import msgspec
 
+from ..signals import ending_signals, has_no_effect
 from .exits import USAGE
-from .signals import ending_signals
 
 PARENT = "OSQUEUE_PARENT"  # of a process's environment: its standard input ends with whoever started it
 METRICS_PORT = "--metrics-port"  # of the first process; the others have those behind it
@@ -86,12 +87,16 @@ class ProcessCrew:
     @contextmanager
     def _signals(self) -> Iterator[None]:
         numbers = ending_signals()
-        before = [signal.signal(number, lambda *_: self.stop()) for number in numbers]
+        before = [signal.signal(number, self._on_signal) for number in numbers]
         try:
             yield
         finally:
             for number, handler in zip(numbers, before, strict=True):
                 signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if not has_no_effect(number, ending=self._stopping.is_set()):
+            self.stop()
 
     def _keep(self, command: Sequence[str]) -> None:
         pause = PAUSE_SECONDS_FIRST

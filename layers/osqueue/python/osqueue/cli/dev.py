@@ -12,10 +12,11 @@ import click
 
 from ..errors import Rejected, Unavailable
 from ..masking import printable
+from ..signals import ending_signals
 from .dashboard import DashboardProcess
 from .options import Command, as_text, json_option
 from .output import Output
-from .signals import ended_by, ending_signals
+from .signals import ended_by
 
 if TYPE_CHECKING:
     from ..devstack import Stack

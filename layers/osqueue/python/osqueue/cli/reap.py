@@ -17,6 +17,7 @@ from ..errors import OsqueueError
 from ..events import Sink
 from ..model import validation
 from ..queue.blocking import Queue
+from ..signals import ending_signals
 from ..stores.address import is_remote
 from ..stores.counting import CountingStore
 from .options import (
@@ -33,7 +34,7 @@ from .options import (
 )
 from .output import Output, OutputFailed
 from .queues import each_queue
-from .signals import ended_by, ending_signals
+from .signals import ended_by
 from .telling import events_option
 
 COLUMNS = ("queue", "expired", "promoted", "archived", "combined", "collected")

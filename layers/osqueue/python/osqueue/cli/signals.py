@@ -1,4 +1,4 @@
-"""Commands that run until a signal ends them: SIGTERM, SIGINT (Ctrl-C) or SIGHUP, and a wait that ends then."""
+"""Wait in a command until a signal ends it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from ..clock import MACHINE
-
-
-def ending_signals() -> tuple[signal.Signals, ...]:
-    """Return the signals that end a command. SIGHUP, of a closed terminal, ends none that ``nohup`` started."""
-    both = (signal.SIGTERM, signal.SIGINT)
-    return both if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (*both, signal.SIGHUP)
+from ..signals import has_no_effect
 
 
 class StopSignal:
@@ -63,18 +58,19 @@ class StopSignal:
 
 @contextmanager
 def ended_by(*numbers: signal.Signals) -> Iterator[StopSignal]:
-    """Set by the first of these signals. The second does what it always does: there is no waiting then."""
+    """Return what the first of these signals sets. The second does what it did before; a second SIGHUP does nothing."""
     ear, bell = socket.socketpair()
     ending = StopSignal(ear)
 
     def end(number: int, frame: FrameType | None) -> None:
         ending.set()
-        restore()
+        for each in numbers:
+            if not has_no_effect(each, ending=True):
+                restore(each)
 
-    def restore() -> None:
-        for number, handler in before.items():
-            if handler is not None:  # else it was not set from Python, and cannot be
-                signal.signal(number, handler)
+    def restore(number: signal.Signals) -> None:
+        if (handler := before[number]) is not None:  # else it was not set from Python, and cannot be
+            signal.signal(number, handler)
 
     with ear, bell:
         bell.setblocking(False)
@@ -85,5 +81,6 @@ def ended_by(*numbers: signal.Signals) -> Iterator[StopSignal]:
                 signal.signal(number, end)
             yield ending
         finally:
-            restore()
+            for number in numbers:
+                restore(number)
             signal.set_wakeup_fd(bell_before)

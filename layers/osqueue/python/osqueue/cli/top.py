@@ -29,6 +29,7 @@ from ..errors import OsqueueError
 from ..masking import printable
 from ..model.worker import WorkerStatus
 from ..queue.blocking import Queue
+from ..signals import ending_signals
 from ..stores.address import is_remote
 from .glance import (
     COLUMNS,
@@ -48,7 +49,7 @@ from .glance import (
 from .options import StoreCommand, duration, no_folder, open_at, queues_at, queues_of, store_arguments
 from .output import Output, is_terminal
 from .queues import LS_COLUMNS, each_queue, numbers_of, told
-from .signals import ended_by, ending_signals
+from .signals import ended_by
 
 EVERY_S_MIN, EVERY_S_MAX = 0.5, 3600.0
 HELD_SHOWN = 100  # running jobs of which the details of a queue tell who holds them

@@ -26,6 +26,7 @@ from ..commit.retry import TURN
 from ..errors import OsqueueError, Rejected, Timeout
 from ..model import validation
 from ..operations.claims import ClaimResult
+from ..signals import has_no_effect
 from ..threads import DaemonThreads
 from .handlers import Handlers
 from .heartbeats import keep_leases
@@ -141,7 +142,14 @@ class Worker:
                 loop.call_soon_threadsafe(self._begin_to_stop)
 
     async def serve(self) -> Tally:
-        """Work as a coroutine of the running loop; answers what was done."""
+        """Work as a coroutine of the running loop; return what was done.
+
+        Raises what the program's own signal handler raised meanwhile.
+        """
+        with listening(self._on_signal) if self.signals else contextlib.nullcontext():
+            return await self._serve()
+
+    async def _serve(self) -> Tally:
         self._wake = asyncio.Event()
         self._hand.program = asyncio.current_task()
         with self._lock:
@@ -156,9 +164,8 @@ class Worker:
         adding = asyncio.create_task(add_schedules(self.queue, self._call))
         registration = asyncio.create_task(self._registration.run())
         try:
-            with listening(self._on_signal) if self.signals else contextlib.nullcontext():
-                await self._until_done(reporter)
-                await asyncio.wait({adding}, timeout=GIVE_BACK_SECONDS_MAX)
+            await self._until_done(reporter)
+            await asyncio.wait({adding}, timeout=GIVE_BACK_SECONDS_MAX)
         except asyncio.CancelledError:
             self.stop(now=True)
             await self._until_done(reporter)
@@ -200,8 +207,10 @@ class Worker:
 
     # ── Stopping ─────────────────────────────────────────────────────────────
     def _on_signal(self, number: signal.Signals) -> None:
-        """Drain at the first SIGTERM, SIGINT or SIGHUP, end now at the second."""
+        """Drain at the first SIGTERM, SIGINT or SIGHUP; end now at a second SIGTERM or SIGINT."""
         again = self._stop_at is not None
+        if has_no_effect(number, ending=again):
+            return
         waits = f"waiting for {len(self._hand.running)} running jobs, up to {self.drain:g} s"
         log.info("%s: %s", number.name, "ending now" if again else waits)
         self.stop(now=again)

@@ -3,7 +3,8 @@
 An event loop keeps one handler for a signal, so the workers share it, and the last worker to end restores what was set
 before. A program's own handlers go on working:
 
-* A handler set with ``signal.signal``, such as a web server's, is called as well, after the workers.
+* A handler set with ``signal.signal``, such as a web server's, is called as well, after the workers. What it raises,
+  such as SystemExit, is raised when the last worker has ended: at once, it would end the loop and lose the drain.
 * A handler that the program gave to the loop itself stays, and no worker receives the signal: the program stops them.
 
 SIGHUP, which a closed terminal sends, ends a worker like SIGTERM if nothing else is set for it: not under ``nohup``,
@@ -31,7 +32,10 @@ _listeners: dict[tuple[asyncio.AbstractEventLoop, signal.Signals], _SignalListen
 
 @contextlib.contextmanager
 def listening(on_signal: OnSignal) -> Iterator[None]:
-    """Have the running loop call ``on_signal`` at each signal. In another thread than the main one none arrive."""
+    """Have the running loop call ``on_signal`` at each signal. In another thread than the main one none arrive.
+
+    The last context to end raises what a handler of the program raised meanwhile.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -42,8 +46,9 @@ def listening(on_signal: OnSignal) -> Iterator[None]:
     try:
         yield
     finally:
-        for listener in joined:
-            listener.leave(on_signal)
+        raised = [error for each in joined if (error := each.leave(on_signal)) is not None]
+        if raised:
+            raise raised.pop(0)
 
 
 class _SignalListener:
@@ -53,6 +58,7 @@ class _SignalListener:
         self.loop = loop
         self.number = number
         self.callbacks: list[OnSignal] = []
+        self._raised: BaseException | None = None  # by the program's handler, the first time
         self._before: Any = signal.getsignal(number)
         loop.add_signal_handler(number, self._notify)
         self._own: Any = signal.getsignal(number)  # the loop's, in the place of the one before
@@ -67,13 +73,22 @@ class _SignalListener:
             on_signal(self.number)
         # If the program has set another handler since, Python has called that one.
         if self.replaces_handler and signal.getsignal(self.number) == self._own:
-            self._before(self.number, None)
+            try:
+                self._before(self.number, None)
+            except BaseException as error:  # noqa: BLE001 - the last worker to leave raises it
+                if self._raised is None:
+                    self._raised = error
 
-    def leave(self, on_signal: OnSignal) -> None:
+    def leave(self, on_signal: OnSignal) -> BaseException | None:
+        """Call ``on_signal`` no more. The last to leave restores the program's handler, and receives what it raised."""
         self.callbacks.remove(on_signal)
         if self.callbacks:
-            return
+            return None
         del _listeners[self.loop, self.number]
+        self._restore()
+        return self._raised
+
+    def _restore(self) -> None:
         now = signal.getsignal(self.number)
         if _handles(self.loop, self.number) not in (None, self._notify, self._own):
             return  # the program has given the loop another one since
