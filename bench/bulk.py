@@ -1,11 +1,11 @@
-"""One call that enqueues 1,000,000 jobs, on files flushed to disk: time, store requests, memory."""
+"""One call that enqueues 1,000,000 jobs, on files flushed to disk; and calls of up to 1,000 by 8 writers, simulated."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from tempfile import TemporaryDirectory
 
-from bench import ours
+from bench import crowds, ours
 from bench.fleet import run_one
 from bench.row import BenchOptions, Figure, at_most, exactly
 
@@ -39,3 +39,4 @@ def run(options: BenchOptions) -> Iterator[Figure]:
     yield Figure(
         "peak memory", mine["peak_mb"], "MB", note=f"{mine['input_mb']:,.0f} MB of it the caller's list"
     )
+    yield from crowds.run(options)

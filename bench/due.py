@@ -106,12 +106,12 @@ def measure(writers: int, jobs: int, workers: int, seed: int = 1) -> DueTally:
     return tally
 
 
-def names(truth: Truth, spans: Iterator[Span]) -> Iterator[str]:
+def names(truth: Truth, spans: Iterator[Span], root: str = ROOT) -> Iterator[str]:
     """Every segment and index that these lead to."""
     for span in spans:
-        yield ROOT + span.name
-        if span.level and (data := truth.read(ROOT + span.name)) is not None:
-            yield from names(truth, iter(decode_index(data, span.name)))
+        yield root + span.name
+        if span.level and (data := truth.read(root + span.name)) is not None:
+            yield from names(truth, iter(decode_index(data, span.name)), root)
 
 
 def key_of(machine: VirtualMachine) -> bytes:
