@@ -71,7 +71,6 @@ from .writer import HEAD, Head, ShardWriter, perhaps_done_before_removal
 LOAD_ROUNDS_MAX = 12 + limits.TOMBSTONES_MAX  # reads of segments one after the other, for one reduction
 PATIENT_ROUNDS = 8  # looks at the head before a writer combines without drawing lots
 RECENT_WRITER_MS = 10_000  # a writer seen this recently may be waiting
-CONTENTION_SECONDS = 2.0  # a head at rest for longer than this is not contended, whatever it says
 DIRECT_MS_MAX = limits.SECOND_MS // 2  # direct commits in a row for this long look for announced requests
 SETTLED_PER_DELETE_MAX = 500  # intents; with the longest keys, half of the megabyte that servers take
 CHANCE_MASK = (1 << 64) - 1
@@ -157,15 +156,9 @@ class _Commit:
 
     def is_old(self, head: Head, unseen_ms: float) -> bool:
         """Is a fresh look worth a GET? Not when the request will be announced anyway, or nobody else was here."""
-        return (self.writer.shared or unseen_ms > self.writer.alone_ms(head)) and not self.contended(head)
-
-    def contended(self, head: Head) -> bool:
-        """Do writers collide on this head?"""
-        state = head.state
-        if state.hot == 0 or head.version is None:
-            return False
-        age_s = (self.writer.now_ms(state) - state.now_ms) / 1000
-        return age_s < CONTENTION_SECONDS + self.writer.swap_gap_s
+        return (self.writer.shared or unseen_ms > self.writer.alone_ms(head)) and not self.writer.contended(
+            head
+        )
 
     # ── The fast path ────────────────────────────────────────────────────────
     def direct(self, request: Request, head: Head) -> Flow[CommitResult | None]:
@@ -176,7 +169,7 @@ class _Commit:
         waited = False
         while True:
             state = head.state
-            contended = self.contended(head)
+            contended = self.writer.contended(head)
             reduction = yield from self.reduce(head, [request], load=not contended)
             if reduction is None:
                 head = yield from self.reread()

@@ -51,6 +51,7 @@ ALONE_MS_REMOTE = 100  # where a turn costs requests, and those who are about co
 STORE_TICK_MS = limits.SECOND_MS  # stores tell whole seconds, rounded down
 WARN_AGAIN_SECONDS = 600.0  # between two warnings of a head that is ahead
 MEASURING_SECONDS_MAX = 60.0  # that it may take to read the store's clock: so much longer may leases last
+CONTENTION_SECONDS = 2.0  # a head at rest for longer is not contended
 BLOCKS_KEPT = 64  # blocks of segments kept from one commit to the next
 
 
@@ -207,6 +208,14 @@ class ShardWriter:
         return (
             not self.shared and alone_ms > self.alone_after_ms and self.machine.ms_since(head.seen) < alone_ms
         )
+
+    def contended(self, head: Head) -> bool:
+        """Return whether writers collide on this head."""
+        state = head.state
+        if state.hot == 0 or head.version is None:
+            return False
+        age_s = (self.now_ms(state) - state.now_ms) / 1000
+        return age_s < CONTENTION_SECONDS + self.swap_gap_s
 
     def read_head(self) -> Flow[Head | StoreReply]:
         """Read the head, unless it is still the known one. Return the store's reply if that is not a head."""

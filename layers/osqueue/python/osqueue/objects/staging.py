@@ -169,6 +169,11 @@ class SegmentBuilder:
             if size >= limits.SEGMENT_BYTES_MAX:
                 yield from self._cut(lane)
 
+    @property
+    def parts(self) -> int:
+        """How many operations would attach what was added, before any of it was written."""
+        return len(self._lanes) + bool(self._delayed)
+
     def _lane_of(self, job: JobRecord) -> tuple[int, str]:
         """The first kinds have a lane each, as in a head; all others of a priority, and all groups, are mixed."""
         lane = (job.priority, job.kind)

@@ -25,6 +25,7 @@ from ..objects.staging import SegmentBuilder, wipe_refused
 from .deduplication import Deduplication, refusal
 from .placing import has_groups, placed_in
 from .results import ResultFlows
+from .staged_calls import stage_call
 
 STALE_TRIES = 3  # times a call is staged again when the collector overtook it
 
@@ -65,10 +66,11 @@ class EnqueueFlows(ResultFlows):
         batch = validation.items(items)
         if not batch:
             return []
+        began = self.machine.monotonic()
         shard = self.next_of(self.shards_seen() or (yield from self.shards()))
         if any(map(_is_placed, batch)):
-            return (yield from self._enqueue_by_place(batch, shard))
-        return (yield from self._enqueue_batch(batch, shard))
+            return (yield from self._enqueue_by_place(batch, shard, began))
+        return (yield from self._enqueue_batch(batch, shard, began))
 
     def _placed(self, new: JobSpec) -> QueueFlow[JobSpec]:
         """The job under a key of the shard where it has to be."""
@@ -76,7 +78,7 @@ class EnqueueFlows(ResultFlows):
             return new
         return placed_in(new, (yield from self.group_shards()) if has_groups((new,)) else 0, new.key[15])
 
-    def _enqueue_by_place(self, batch: list[Any], shard: int) -> QueueFlow[list[Enqueued]]:
+    def _enqueue_by_place(self, batch: list[Any], shard: int, began: float) -> QueueFlow[list[Enqueued]]:
         """Each job that has to be in some shard to that one, by its batch; the others to one shard together."""
         places: dict[tuple[int, bytes], list[int]] = {}
         results: list[Enqueued | None] = [None] * len(batch)
@@ -93,7 +95,7 @@ class EnqueueFlows(ResultFlows):
             places.setdefault(place, []).append(at)
         for (home, mine), found in places.items():
             try:
-                answers = yield from self._enqueue_batch([batch[at] for at in found], home, mine)
+                answers = yield from self._enqueue_batch([batch[at] for at in found], home, began, mine)
             except OsqueueError as error:
                 if not any(each is not None and each.error is None for each in results):
                     raise
@@ -102,8 +104,10 @@ class EnqueueFlows(ResultFlows):
                 results[at] = done
         return [each for each in results if each is not None]
 
-    def _enqueue_batch(self, batch: list[Any], shard: int, of: bytes = b"") -> QueueFlow[list[Enqueued]]:
-        """Jobs of one call, all of one batch or of none."""
+    def _enqueue_batch(
+        self, batch: list[Any], shard: int, began: float, of: bytes = b""
+    ) -> QueueFlow[list[Enqueued]]:
+        """Jobs of one call that began at a monotonic time, all of one batch or of none."""
         keys = self.keys.draw(shard, len(batch))
         if any(isinstance(item, (dict, Mapping)) and item.get("id") is not None for item in batch):
             return (yield from self._enqueue_named(batch, keys, shard))
@@ -116,7 +120,10 @@ class EnqueueFlows(ResultFlows):
                 news.append(self._new(item, key))
             except Rejected as error:
                 refused[key] = Enqueued("rejected", None, error=error)
-        codes = (yield from self.commit_jobs(news, shard)) if news else []
+        codes: list[Code] = []
+        if news:
+            code = yield from stage_call(self, news, shard, of, began)
+            codes = [code] * len(news) if code is not None else (yield from self.commit_jobs(news, shard))
         if not refused:
             return list(map(_enqueued, keys, codes))
         accepted = iter(codes)
