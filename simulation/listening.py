@@ -54,6 +54,12 @@ class EventWatch:
                 raise Violation("a position tells of two transitions")
         self._check(log.first, log.rows)
 
+    def restored(self, state: State) -> None:
+        """Take in the transitions that a restore recorded in its own head, such as stalled jobs."""
+        for position, event in enumerate(state.log.rows, state.log.first):
+            if self.told.setdefault(position, event) != event:
+                raise Violation("a position tells of two transitions")
+
     def written(self, name: str, body: bytes) -> None:
         """An event object was written, whether or not its commit is won."""
         found = object_of(name)

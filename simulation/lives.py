@@ -87,6 +87,7 @@ def judge(inv: Invariants, before: State | None, state: State, body: bytes) -> N
     leaves = list(inv.shelves.leaves(state.tables))
     if repair.kind == "restore":
         _restored(inv, repair, state)
+        inv.events.restored(state)
     else:
         if repair.base.commit != before.commit:
             raise Violation("invariant 1: a repair was made on another head than the current one")
