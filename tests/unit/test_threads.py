@@ -57,3 +57,27 @@ def test_threads_end_with_their_owner(how: str) -> None:
     assert known() is None
     thread.join(PATIENCE)
     assert not thread.is_alive()
+
+
+def test_a_call_is_made_though_the_threads_are_closed_before_one_takes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads = DaemonThreads("test", 2)
+    threads.submit(len, "").result(PATIENCE)
+    crew = threads._crew
+    (thread,) = crew.threads
+
+    class ClosedFirst:
+        """The crew's lock, before which another thread closes the crew once."""
+
+        def __enter__(self) -> None:
+            monkeypatch.undo()
+            threads.close()
+            thread.join(PATIENCE)
+            crew.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            crew.lock.release()
+
+    monkeypatch.setattr(crew, "lock", ClosedFirst())
+    assert threads.submit(len, "abc").result(PATIENCE) == 3

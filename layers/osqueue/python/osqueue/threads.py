@@ -34,6 +34,28 @@ class _Crew:
         self.calls: SimpleQueue[PendingCall | None] = SimpleQueue()  # None: a thread ends
         self.threads: list[threading.Thread] = []
         self.busy = 0  # calls given and not finished
+        self.closed = False  # no more calls
+
+    def take(self, pending: PendingCall, owner: DaemonThreads) -> bool:
+        """Have a thread make a call, unless these threads are closed. Return whether it will be made."""
+        with self.lock:
+            if self.closed:
+                return False
+            self.busy += 1
+            if len(self.threads) < min(self.busy, owner.most):
+                name = f"{owner.name}-{len(self.threads) + 1}"
+                thread = threading.Thread(target=_work, args=(self,), name=name, daemon=True)
+                thread.start()
+                self.threads.append(thread)
+            self.calls.put(pending)
+        return True
+
+    def close(self) -> None:
+        """Let each thread end after the calls that were taken."""
+        with self.lock:
+            self.closed = True
+            for _ in self.threads:
+                self.calls.put(None)
 
     def done(self) -> None:
         with self.lock:
@@ -59,17 +81,14 @@ class DaemonThreads:
         from concurrent.futures import Future  # where it is used: few callers need it
 
         future: Future[R] = Future()
-        crew = self._crew
-        if crew.process != forks.process():
-            crew = self._crew = _Crew()
-        with crew.lock:
-            crew.busy += 1
-            if len(crew.threads) < min(crew.busy, self.most):
-                name = f"{self.name}-{len(crew.threads) + 1}"
-                thread = threading.Thread(target=_work, args=(crew,), name=name, daemon=True)
-                thread.start()
-                crew.threads.append(thread)
-            crew.calls.put((future, call, arguments))
+        taken = False
+        while not taken:
+            crew = self._crew
+            if crew.process != forks.process():
+                crew = self._crew = _Crew()
+            taken = crew.take(
+                (future, call, arguments), self
+            )  # if not, ``close`` has put another crew in its place
         return future
 
     def close(self) -> list[threading.Thread]:
@@ -77,8 +96,7 @@ class DaemonThreads:
         crew, self._crew = self._crew, _Crew()
         if crew.process != forks.process():
             return []
-        for _ in crew.threads:
-            crew.calls.put(None)
+        crew.close()
         return crew.threads
 
     def __del__(self) -> None:
