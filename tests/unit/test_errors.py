@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import pickle
 import signal
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from osqueue.model.codecs import Codec
 from osqueue.stores.base import Get
 from osqueue.stores.file import FileStore
 from osqueue.stores.memory import MemoryStore
+from tests.support.patience import PATIENCE
 
 KINDS = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, OsqueueError)]
 FULL: list[OsqueueError] = [
@@ -59,6 +63,17 @@ def limit(*_: object) -> None:
     raise TimeLimit
 
 
+def limit_with_rest(number: int, *rest: object, more: int = 0) -> None:
+    raise TimeLimit
+
+
+def limit_with_option(option: str, number: int, frame: object) -> None:
+    def used() -> object:
+        return frame  # so it is a variable of a closure
+
+    raise TimeLimit
+
+
 class Interrupted:
     """A serialiser that is interrupted."""
 
@@ -96,7 +111,9 @@ INTERRUPTED: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("handler", [limit, Limit().handle])
+@pytest.mark.parametrize(
+    "handler", [limit, Limit().handle, limit_with_rest, functools.partial(limit_with_option, "option")]
+)
 @pytest.mark.parametrize("place", INTERRUPTED)
 def test_a_time_limit_of_a_signal_handler_stays_what_it_is(place: str, handler: Any, tmp_path: Path) -> None:
     before = signal.signal(signal.SIGUSR1, handler)
@@ -107,10 +124,32 @@ def test_a_time_limit_of_a_signal_handler_stays_what_it_is(place: str, handler: 
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_an_exception_without_a_signal_handler_is_not_passed_on() -> None:
-    def inner(frame: object) -> None:
-        raise TimeLimit
+def look_at_caller(*_: object) -> None:
+    frame = sys._getframe(1)
+    raise TimeLimit(frame.f_lineno)
 
+
+def take_frame(frame: object, number: int = 1) -> None:
+    raise TimeLimit
+
+
+@pytest.mark.parametrize(
+    "call", [lambda: take_frame(None), look_at_caller, lambda: take_frame(sys._getframe())]
+)
+def test_an_exception_without_a_signal_handler_is_not_passed_on(call: Callable[[], None]) -> None:
     with pytest.raises(TimeLimit) as caught:
-        inner(None)
+        call()
     errors.pass_on_interruption(caught.value)
+
+
+def test_an_exception_of_another_thread_is_not_passed_on() -> None:
+    def interrupt() -> None:
+        try:
+            limit(signal.SIGUSR1, sys._getframe())
+        except TimeLimit as error:
+            errors.pass_on_interruption(error)
+
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(interrupt).result(PATIENCE)
+    with pytest.raises(TimeLimit):  # the main thread takes the same call for a handler's
+        interrupt()

@@ -6,6 +6,11 @@ what happened and what to do.
 
 from __future__ import annotations
 
+import inspect
+import itertools
+import threading
+from types import FrameType
+
 NESTED_CALL = (
     "this call interrupts another call of the queue in the same thread, for whose end it would have to wait: a signal"
     " handler or a finaliser (__del__) made it. Nothing was sent, so nothing was enqueued or changed. Set a flag there"
@@ -33,14 +38,27 @@ def pass_on_interruption(error: BaseException) -> None:
     """Raise ``error`` again if a signal handler raised it, as for a time limit; return otherwise.
 
     Call it where any exception becomes an error of this library or is logged: a time limit has to reach its own code.
-    A handler is recognised by its argument: Python passes the frame that it interrupts.
+    Python calls a handler in the main thread, with the signal's number and the frame that it interrupts.
     """
+    if threading.current_thread() is not threading.main_thread():
+        return
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         interrupted, trace = trace.tb_frame, trace.tb_next
-        for value in trace.tb_frame.f_locals.values():
-            if value is interrupted or (type(value) is tuple and any(each is interrupted for each in value)):
+        arguments = _positional_arguments(trace.tb_frame)
+        for number, frame in itertools.pairwise(arguments):
+            if frame is interrupted and isinstance(number, int):
                 raise error
+
+
+def _positional_arguments(frame: FrameType) -> list[object]:
+    """Return the positional arguments of a call, as far as the function has not deleted them."""
+    code, values = frame.f_code, frame.f_locals
+    named = [values.get(name) for name in code.co_varnames[: code.co_argcount]]
+    if not code.co_flags & inspect.CO_VARARGS:
+        return named
+    rest = values.get(code.co_varnames[code.co_argcount + code.co_kwonlyargcount])
+    return [*named, *(rest if isinstance(rest, tuple) else ())]
 
 
 class OsqueueError(Exception):
