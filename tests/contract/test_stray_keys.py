@@ -123,9 +123,10 @@ def test_a_queue_works_among_such_keys_and_the_doctor_names_them(
     assert list(q.history()) == []
     q.enqueue(2)
     assert q.reap().archived == 0
-    (found,) = driver.run(strays.examine("mail"))
-    assert f"{layout.REGISTER}/x" in found.found
-    assert f"{folder}/x" in found.found
+    (at_register,) = driver.run(strays.examine_register())
+    (in_archive,) = driver.run(strays.examine("mail"))
+    assert f"{layout.REGISTER}/x" in at_register.found
+    assert f"{folder}/x" in in_archive.found
 
 
 def test_requests_for_such_keys_fail_for_good_and_name_the_command(
@@ -178,7 +179,7 @@ def test_without_a_signature_the_error_of_a_listing_names_the_key_and_the_remedi
             put(key)
         monkeypatch.setattr(azure, "_KEYS", ())  # obstore has read it
         error = error_of(store.perform(List("a/")))
-        (found,) = BlockingDriver(store, MACHINE).run(strays.examine("mail"))
+        (found,) = BlockingDriver(store, MACHINE).run(strays.examine_register())
         store.close()
         assert error.permanent
         for text in ("a//x", *remedies):

@@ -43,11 +43,12 @@ def test_the_doctor_names_what_other_programs_put_there() -> None:
     driver = BlockingDriver(store, VirtualMachine())
     store.put(Put("queues/mail", b""))
     store.put(Put(PART, b"part"))
-    assert driver.run(strays.examine("mail")) == []
+    assert driver.run(strays.examine_register()) == driver.run(strays.examine("mail")) == []
     for key in ("queues//x", f"{FOLDER}/y"):
         store.put(Put(key, b"stray"))
-    (found,) = driver.run(strays.examine("mail"))
-    assert (found.level, found.queue) == ("warning", "mail")
-    assert "2 objects" in found.found
-    assert "'queues//x'" in found.found
-    assert f"'{FOLDER}/y'" in found.found
+    (at_register,) = driver.run(strays.examine_register())
+    (in_archive,) = driver.run(strays.examine("mail"))
+    assert (at_register.level, at_register.queue) == ("warning", None)
+    assert (in_archive.level, in_archive.queue) == ("warning", "mail")
+    assert "1 objects of other programs, such as 'queues//x'" in at_register.found
+    assert f"1 objects of other programs, such as '{FOLDER}/y'" in in_archive.found

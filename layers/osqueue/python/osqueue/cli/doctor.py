@@ -13,7 +13,7 @@ from ..clock import MACHINE
 from ..core.encoding import decode_head
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError, Rejected, Timeout
 from ..maintenance import doctor as checks
-from ..maintenance import orphan_ids
+from ..maintenance import orphan_ids, strays
 from ..maintenance.head_restore import Restorer, RestoreReport, hourly_backups, live_count
 from ..maintenance.store_probes import TROUBLE, WARNING, Finding, StoreProbes
 from ..model import validation
@@ -126,6 +126,7 @@ def _examine(output: Output, runner: TimedDriver, address: str, queue: str | Non
     try:
         if queue is not None:
             _shards(runner, queue, None)
+        tell(runner.run(strays.examine_register()))
         names = [queue] if queue is not None else runner.run(registered())
         if not names:
             tell(

@@ -1,4 +1,4 @@
-"""Objects of other programs among a queue's own: listings pass over them, and the doctor names them."""
+"""Objects of other programs among osqueue's own: listings skip them, and the doctor names them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,35 @@ from ..objects import archive, inventory
 from ..objects.layout import REGISTER
 from .store_probes import TROUBLE, WARNING, Finding
 
-LOOKED_AT_MAX = 1_000  # keys of a queue's archive, the first
+ARCHIVE_KEYS_MAX = 1_000  # of a queue's archive, the first ones
 SHOWN_MAX = 5  # keys that are named
 
 
-def examine(queue: str) -> Flow[list[Finding]]:
-    """Look where queues are found by name, and where the archive's parts of this queue lie."""
+def examine_register() -> Flow[list[Finding]]:
+    """Find strays where queues are found by name."""
     try:
-        names = yield from inventory.keys(REGISTER)
-        parts = yield from inventory.keys(archive.folder_of(queue), LOOKED_AT_MAX)
+        keys = yield from inventory.keys(REGISTER)
     except OsqueueError as error:
-        return [Finding(TROUBLE, "strays", error.message, "See the checks of the store.", queue)]
-    found = [key for key in names if not is_queue_name(key.removeprefix(REGISTER))]
-    found += [key for key in parts if not archive.is_part(key, queue)]
-    if not found:
+        return [_unreadable(error, None)]
+    return _named([key for key in keys if not is_queue_name(key.removeprefix(REGISTER))], None)
+
+
+def examine(queue: str) -> Flow[list[Finding]]:
+    """Find strays among the parts of a queue's archive."""
+    try:
+        keys = yield from inventory.keys(archive.folder_of(queue), ARCHIVE_KEYS_MAX)
+    except OsqueueError as error:
+        return [_unreadable(error, queue)]
+    return _named([key for key in keys if not archive.is_part(key, queue)], queue)
+
+
+def _unreadable(error: OsqueueError, queue: str | None) -> Finding:
+    return Finding(TROUBLE, "strays", error.message, "See the checks of the store.", queue)
+
+
+def _named(keys: list[str], queue: str | None) -> list[Finding]:
+    if not keys:
         return []
-    text = f"{len(found):,} objects of other programs, such as {', '.join(map(repr, found[:SHOWN_MAX]))}"
-    return [Finding(WARNING, "strays", text, "Remove what is not osqueue's own; it is passed over.", queue)]
+    text = f"{len(keys):,} objects of other programs, such as {', '.join(map(repr, keys[:SHOWN_MAX]))}"
+    remedy = "Remove the objects that osqueue did not write. Listings skip them."
+    return [Finding(WARNING, "strays", text, remedy, queue)]

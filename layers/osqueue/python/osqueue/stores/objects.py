@@ -46,6 +46,7 @@ from .base import (
 )
 from .certificates import certificate_refused
 from .faults import TIMEOUTS, StoreFault, Timeouts, presentable
+from .reopening import Reopening
 from .signed_requests import ErrorStatus, NoResponse, send
 from .stray_keys import (
     ListedPage,
@@ -122,6 +123,7 @@ class ObjectStore(PerformingStore):
         self.timeouts = timeouts
         self.key_bytes_max = KEY_BYTES_MAX - len(self.prefix.encode())
         self._client: Any = None
+        self._reopening = Reopening()
         self._forked: ForkedStore | None = None
 
     @property
@@ -171,11 +173,8 @@ class ObjectStore(PerformingStore):
         return self._failed(reply.error) if isinstance(reply, Failed) else reply
 
     def _failed(self, error: OsqueueError) -> Failed:
-        """Return the reply to a request that failed. After a refusal the next request opens another client.
-
-        A client keeps the credentials that it was opened with. Those of the environment may be newer.
-        """
-        if error.permanent:
+        """Return the reply to a request that failed. After a refusal the next request may open another client."""
+        if self._reopening.is_due(error):
             self.close()
         return Failed(error)
 
