@@ -12,9 +12,9 @@ import threading
 from types import FrameType
 
 NESTED_CALL = (
-    "this call interrupts another call of the queue in the same thread, for whose end it would have to wait: a signal"
-    " handler or a finaliser (__del__) made it. Nothing was sent, so nothing was enqueued or changed. Set a flag there"
-    " and call the queue when the other call has returned, or call it from another thread."
+    "This call was made by a signal handler or `__del__` during another call of the same thread."
+    " Nothing was sent, so nothing was enqueued or changed. Set a flag there and call the queue when the other call has"
+    " returned, or call it from another thread."
 )
 
 SHOWN_CHARS_MAX = 80

@@ -12,16 +12,23 @@ no hook. Therefore each use compares the process id, and the first use in a chil
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakSet
 
 from .errors import NESTED_CALL, Rejected
 
+T = TypeVar("T")
+
+RELEASE_TRIES_MAX = 100  # each ended by an interruption
+_HELPERS = ("contextlib", "threading")  # whose frames enter a lock for their callers
+
 _LOCKS: WeakSet[ForkLock] = WeakSet()
-_FILES: set[OwnFile] = set()  # open files
+_FILES: WeakSet[OwnFile] = WeakSet()  # open files
 _OPENING = threading.RLock()  # held while a file is opened and entered there, and during a fork
 _BEGINNINGS: list[Callable[[], None]] = []
 
@@ -61,13 +68,19 @@ class ProcessIdentity:
 def _begin_child() -> None:
     """Let go of what the parent's threads held. Safe to repeat."""
     _OPENING._at_fork_reinit()  # type: ignore[attr-defined]
-    for each in _LOCKS:
+    for each in _known(_LOCKS):
         each.reopen()
-    for file in list(_FILES):
+    for file in _known(_FILES):
         with suppress(OSError):
             file.forget()
     for begin in _BEGINNINGS:
         begin()
+
+
+def _known(those: WeakSet[T]) -> list[T]:
+    while True:
+        with suppress(RuntimeError):  # another thread of the child adds one meanwhile
+            return list(those)
 
 
 _IDENTITY = ProcessIdentity(os.getpid, _begin_child)
@@ -84,7 +97,8 @@ class _Thread(threading.local):
     """What the current thread holds."""
 
     def __init__(self) -> None:
-        self.held: list[OwnedLock] = []  # may end with locks that it has released since
+        # Each with the identity of its holder's frame. May end with locks that the thread has released since.
+        self.held: list[tuple[OwnedLock, int]] = []
 
 
 class OwnedLock(Protocol):
@@ -92,29 +106,70 @@ class OwnedLock(Protocol):
 
     def _is_owned(self) -> bool: ...
 
+    def let_go(self) -> None:
+        """Release the lock wherever its holder was interrupted. It can be repeated."""
+
 
 _THREAD = _Thread()
 
 
 def note_held(taken: OwnedLock) -> None:
-    """Note that the current thread has taken a lock. It releases its locks in the reverse order."""
-    held = _THREAD.held
-    while held and not held[-1]._is_owned():
-        held.pop()
-    held.append(taken)
+    """Note that the current thread takes a lock. It releases its locks in the reverse order."""
+    holder = sys._getframe(1)
+    while holder.f_back is not None and holder.f_globals.get("__name__") in (taken.__module__, *_HELPERS):
+        holder = holder.f_back
+    _drop_leftovers(holder)
+    _THREAD.held.append((taken, id(holder)))
 
 
 def refuse_nested_call() -> None:
     """Raise Rejected if the current thread holds a lock: a signal handler or a finaliser interrupted its call.
 
-    Such a call could wait for a lock that this very thread holds.
+    Such a call could wait for a lock that this very thread holds. A lock that an interrupted call left is released.
     """
     process()
+    if _THREAD.held:
+        _drop_leftovers(sys._getframe(1))
+        if _THREAD.held:
+            raise Rejected(NESTED_CALL)
+
+
+def _drop_leftovers(inside: FrameType) -> None:
+    """Release the locks that were taken last and whose holders are none of the frames that now run."""
     held = _THREAD.held
     while held:
-        if held[-1]._is_owned():
-            raise Rejected(NESTED_CALL)
+        lock, holder = held[-1]
+        if lock._is_owned() and _runs(holder, inside):
+            return
+        lock.let_go()
         held.pop()
+
+
+def _runs(holder: int, inside: FrameType) -> bool:
+    frame: FrameType | None = inside
+    while frame is not None:
+        if id(frame) == holder:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def release_held() -> None:
+    """Release every lock of the current thread, whose call was interrupted; again after another interruption.
+
+    The end of a ``with`` cannot be relied on. An interruption before its first step leaves the lock held, and the
+    traceback keeps a generator that holds one.
+    """
+    for _ in range(RELEASE_TRIES_MAX):
+        try:
+            process()
+            held = _THREAD.held
+            while held:
+                held[-1][0].let_go()
+                held.pop()
+            return
+        except BaseException:  # noqa: BLE001, S112 - the caller raises the first interruption
+            continue
 
 
 class ForkLock(threading._RLock if TYPE_CHECKING else type(threading.RLock())):  # type: ignore[misc]
@@ -126,19 +181,23 @@ class ForkLock(threading._RLock if TYPE_CHECKING else type(threading.RLock())): 
 
     def __enter__(self) -> bool:
         process()
-        held = _THREAD.held
-        while held and not held[-1]._is_owned():
-            held.pop()
-        if held and self._is_owned():
-            raise Rejected(NESTED_CALL)
+        if self._is_owned():
+            _drop_leftovers(sys._getframe(1))
+            if self._is_owned():
+                raise Rejected(NESTED_CALL)
         try:
-            held.append(self)
+            note_held(self)
             self.acquire()
         except BaseException:  # a signal handler raised it, perhaps after the lock was taken
             if self._is_owned():
                 self.release()
             raise
         return True
+
+    def let_go(self) -> None:
+        """Release the lock, if the current thread holds it."""
+        while self._is_owned():
+            self.release()
 
     def reopen(self) -> None:
         """Open the lock, as the standard library opens its own."""
@@ -147,6 +206,7 @@ class ForkLock(threading._RLock if TYPE_CHECKING else type(threading.RLock())): 
 
 def lock() -> ForkLock:
     """Return a new lock that is open in a fork's child."""
+    process()  # first: a child that has not begun reopens the locks that it knows
     made = ForkLock()
     _LOCKS.add(made)
     return made
@@ -155,11 +215,17 @@ def lock() -> ForkLock:
 class OwnFile:
     """An open file of this process alone: a fork's child closes its copy before it does anything else."""
 
+    descriptor = -1  # until it is open, and once it is closed
+
     def __init__(self, path: str, flags: int) -> None:
         process()
         with _OPENING:
-            self.descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)  # -1 once it is closed
+            self.descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
             _FILES.add(self)
+
+    def __del__(self) -> None:
+        if self.descriptor >= 0:  # an interruption prevented its close
+            self.close()
 
     def close(self) -> None:
         """Close the file, if it is open in this process. Of several callers at once, one does it."""

@@ -33,7 +33,10 @@ class EventQueue:
 
     def _start_afresh(self) -> None:
         """At first, and in a fork's child, where what waits is told by the parent."""
-        self._changed = threading.Condition(forks.lock())
+        self._lock = (
+            forks.lock()
+        )  # entered itself: the condition's own methods are Python, and can be interrupted
+        self._changed = threading.Condition(self._lock)
         self._events: deque[Sequence[Told]] = deque()
         self._teller: int | None = None  # the thread that is telling
         self._put = 0
@@ -50,43 +53,49 @@ class EventQueue:
     def put(self, events: Sequence[Told]) -> None:
         """Add the events of one commit."""
         self._check_process()
-        with self._changed:
+        with self._lock:
             self._events.append(events)
             self._put += 1
 
     def deliver(self) -> None:
-        """Tell what waits, unless somebody is at it."""
+        """Pass on what waits, unless another thread does it. What an interruption cuts off is passed on again."""
         if not self._events:
             return
         self._check_process()
-        mine = self._put
-        if self._may_tell():
-            while (events := self._taken(mine)) is not None:
-                try:
-                    self._tell(events)
-                finally:
-                    with self._changed:
-                        self._teller = None
+        mine, thread = self._put, threading.get_ident()
+        while self._may_tell():
+            waiting = self._events  # a child that a listener forks begins others
+            try:
+                if not self._take_place(mine):
+                    return
+                self._tell(waiting[0])
+                self._told += 1
+                waiting.popleft()
+            finally:
+                if self._teller == thread:
+                    self._teller = (
+                        None  # at first, and without a call or a lock, so that no interruption prevents it
+                    )
+                    with self._lock:
                         self._changed.notify()
 
     def _may_tell(self) -> bool:
         """Wait for room where too much waits. Return False if a listener's own call, or the waiting, has to end."""
-        with self._changed:
+        with self._lock:
             if self._teller == threading.get_ident():
                 return False
-            while self._teller is not None and len(self._events) > WAITING_MAX:
+            while self._teller is not None and len(self._events) - 1 > WAITING_MAX:  # one is being told
                 if not self._stand() and self._teller is not None:
                     return False  # without a teller this thread is the next one, even if nothing woke it
         return True
 
-    def _taken(self, mine: int) -> Sequence[Told] | None:
-        """Take the next events and the teller's place. None if other threads tell the rest, or nothing is left."""
-        with self._changed:
+    def _take_place(self, mine: int) -> bool:
+        """Become the teller. Return False if other threads tell the rest, or nothing is left."""
+        with self._lock:
             if not self._events or self._teller is not None or (self._told >= mine and self._standing):
-                return None
+                return False
             self._teller = threading.get_ident()
-            self._told += 1
-            return self._events.popleft()
+        return True
 
     def _stand(self) -> bool:
         self._standing += 1

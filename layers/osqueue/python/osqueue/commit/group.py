@@ -323,6 +323,7 @@ class BlockingGroup:
         """
         for _ in range(LEAVE_TRIES_MAX):
             try:
+                forks.release_held()
                 self._leave(waiter)
                 while self._is_locked_here():
                     self._lock.release()

@@ -99,6 +99,9 @@ class BlockingRunner(Blocking):
                     patience.renew()
                 except OsqueueError as failure:
                     go_on, reply = flow.throw, failure
+        except BaseException:
+            forks.release_held()
+            raise
         finally:
             flow.close()  # now: left to the collector, what it does at its end could come at any moment
 

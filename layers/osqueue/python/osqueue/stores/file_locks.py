@@ -88,6 +88,10 @@ class FileLock(OwnFile):
     def _is_owned(self) -> bool:
         return self.descriptor >= 0
 
+    def let_go(self) -> None:
+        """Release the lock and close the file."""
+        self.close()
+
     def is_named(self) -> bool:
         """Return whether the path still names this file. If not, the lock keeps no other process away."""
         try:
@@ -200,6 +204,7 @@ class Stripes:
         """Put a lock file of this user, locked and with this time, in the place of another user's."""
         renewal = FileLock(self._access.unnamed(lock.path), os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
+            note_held(renewal)
             self._access.share(renewal.descriptor)
             renewal.taken()
             os.utime(renewal.descriptor, ns=(clock_ns, clock_ns))
@@ -217,9 +222,9 @@ class Stripes:
         """Open a file and take its lock, again where the file has lost its name meanwhile."""
         while (lock := opening()) is not None:
             try:
+                note_held(lock)  # before it is taken: an interruption may come between
                 self._wait_for(lock, path, patience)
                 if lock.is_named():
-                    note_held(lock)
                     return lock
             except BaseException:
                 lock.close()
