@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from osqueue import Queue, Rejected
@@ -130,6 +131,8 @@ def test_what_cannot_be_serialised_is_refused_and_nothing_is_written(
         ({1: "a", "1": "b"}, "'1'"),
         ({"a": [{1.5: 1, "1.5": 2}]}, "'1.5'"),
         ({"-7": 1, -7: 2, "x": None}, "'-7'"),
+        ([[{"a": {"7": 1}}, ({7: 1, "7": 2},)]], "'7'"),
+        ({"raw": msgspec.Raw(b"null"), "x": [float("inf")]}, "null"),
     ],
     ids=describe,
 )
@@ -158,6 +161,9 @@ def test_a_value_that_json_would_change_in_silence_is_refused(machine: Any, valu
             b"x".hex(): (b"1", Decimal("1.5")),
         },
         Mail("null", 1 << 63),
+        {"order": msgspec.Raw(b'{"a":1}'), "note": None},
+        {"order": msgspec.Raw(b'{"1":null}')},
+        {"a": None, "b": b"\xcb\x7f\xff", "c": 0xCB7FF0},  # the bytes of NaN in MessagePack, but no NaN
     ],
     ids=describe,
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import chain
 from typing import Any, Protocol
 
 import msgspec
@@ -15,6 +16,11 @@ from ..errors import OsqueueError, Rejected, pass_on_interruption, shown
 from .validation import message_of, plain_text
 
 _NUMBER_AS_KEY = re.compile(rb'"-?[0-9][^"\\]*":')
+_NON_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")  # the start of NaN or infinity in MessagePack
+_TEXT = frozenset((str,))
+_SCALARS = frozenset((str, int, float, bool, type(None)))
+_ARRAYS = frozenset((list, tuple))
+_PLAIN_TYPES = _SCALARS | _ARRAYS | {dict}
 
 
 class Serializer(Protocol):
@@ -46,7 +52,7 @@ class Json:
         # What may be lost leaves a trace in the text. Only a text with one pays for a close look.
         if b"null" in data:
             _refuse_non_finite(value)
-        if _NUMBER_AS_KEY.search(data) is not None:
+        if _NUMBER_AS_KEY.search(data) is not None and not _has_plain_keys(value):
             _refuse_repeated_keys(data)
         return data
 
@@ -57,14 +63,42 @@ class Json:
 
 def _refuse_non_finite(value: Any) -> None:
     """Raise ValueError if a value holds NaN or infinity: msgspec writes null instead."""
+    if not _may_be_non_finite(value):
+        return
     try:
-        json.dumps(msgspec.to_builtins(value, str_keys=True), allow_nan=False)
-    except RecursionError:  # deeper than Python looks
+        json.dumps(msgspec.to_builtins(value, str_keys=True, enc_hook=_unseen), allow_nan=False)
+    except (RecursionError, TypeError, msgspec.MsgspecError):  # deeper than Python looks, or of unknown types
         return
     except ValueError as error:
         raise ValueError(
             f"{error}: JSON would make null of it; use None where you mean that, or the serializer 'msgpack'"
         ) from None
+
+
+def _may_be_non_finite(value: Any) -> bool:
+    """Return False if a value holds neither NaN nor infinity. MessagePack keeps them, and msgspec writes it fast."""
+    try:
+        return _NON_FINITE.search(MESSAGE_PACK.dumps(value)) is not None
+    except Exception:  # noqa: BLE001 - a value that JSON takes and MessagePack does not
+        return True
+
+
+def _unseen(_: Any) -> None:
+    """Stand for an object that msgspec writes as it is, as msgspec.Raw."""
+
+
+def _has_plain_keys(value: Any) -> bool:
+    """Return True if all keys of the dicts in a value are str. False also for objects that are not looked into."""
+    level = [value]
+    while not _SCALARS.issuperset(types := set(map(type, level))):
+        if not types <= _PLAIN_TYPES:
+            return False
+        dicts = [each for each in level if type(each) is dict]
+        if not _TEXT.issuperset(map(type, chain.from_iterable(dicts))):
+            return False
+        arrays = [each for each in level if type(each) in _ARRAYS]
+        level = [*chain.from_iterable(map(dict.values, dicts)), *chain.from_iterable(arrays)]
+    return True
 
 
 def _refuse_repeated_keys(data: bytes) -> None:
