@@ -69,6 +69,50 @@ def test_an_exception_of_other_code_that_comes_again_ends_each_call_as_unavailab
     assert len(reported) == RESUMES_MAX + 1
 
 
+class Gone(MemoryStore):
+    """A store that raises an error of its own where it would reply."""
+
+    error: Exception | None = None
+    asked = 0
+
+    async def perform_async(self, request: StoreRequest) -> StoreReply:
+        if self.error is None:
+            return await super().perform_async(request)
+        self.asked += 1
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [Unavailable("bucket gone", permanent=True), Rejected("no", field="x")])
+def test_an_error_that_a_store_raises_reaches_the_caller_as_it_is(error: Exception) -> None:
+    async def run() -> None:
+        store = Gone()
+        q: AsyncQueue[Any] = AsyncQueue(store, "mail")
+        await q.enqueue("first")
+        store.error = error
+        with pytest.raises(type(error)) as caught:
+            await q.enqueue("second")
+        assert caught.value is error
+        assert store.asked == 1
+        store.error = None
+        assert (await q.enqueue("third")).status == "queued"
+
+    asyncio.run(run())
+
+
+def test_the_error_of_an_interrupted_commit_names_its_cause() -> None:
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        store = Gone()
+        q: AsyncQueue[Any] = AsyncQueue(store, "mail")
+        await q.enqueue("first")
+        store.error = TypeError("a bug")
+        with pytest.raises(Unavailable, match=r"TypeError\('a bug'\)") as caught:
+            await q.enqueue("second")
+        assert caught.value.__cause__ is store.error
+
+    asyncio.run(run())
+
+
 def test_an_exception_of_other_code_inside_the_protocol_ends_each_call_as_unavailable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

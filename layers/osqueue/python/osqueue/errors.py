@@ -38,17 +38,26 @@ def pass_on_interruption(error: BaseException) -> None:
     """Raise ``error`` again if a signal handler raised it, as for a time limit; return otherwise.
 
     Call it where any exception becomes an error of this library or is logged: a time limit has to reach its own code.
+    """
+    if is_of_handler(error):
+        raise error
+
+
+def is_of_handler(error: BaseException) -> bool:
+    """Return whether a signal handler raised ``error``.
+
     Python calls a handler in the main thread, with the signal's number and the frame that it interrupts.
     """
     if threading.current_thread() is not threading.main_thread():
-        return
+        return False
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         interrupted, trace = trace.tb_frame, trace.tb_next
         arguments = _positional_arguments(trace.tb_frame)
         for number, frame in itertools.pairwise(arguments):
             if frame is interrupted and isinstance(number, int):
-                raise error
+                return True
+    return False
 
 
 def _positional_arguments(frame: FrameType) -> list[object]:

@@ -15,7 +15,7 @@ from .. import forks
 from ..clock import Machine
 from ..core.ops import Op
 from ..core.reduce import Told
-from ..errors import OsqueueError, Rejected, Unavailable
+from ..errors import OsqueueError, Rejected, Unavailable, is_of_handler, shown
 from .effects import All, Performer, Sleep
 from .event_queue import ROOM_SECONDS, WAITING_MAX
 from .group import (
@@ -23,7 +23,6 @@ from .group import (
     LINGER_SHARE,
     CommitBatch,
     CommitWaiter,
-    belongs_to_batch,
     give_back,
     is_patient,
     next_batch,
@@ -42,8 +41,8 @@ OTHER_LOOP = (
 )
 RESUMES_MAX = 3  # of one batch, each after an exception of other code
 COMMIT_INTERRUPTED = (
-    "an exception of other code interrupted the commit of this operation; the event loop's exception handler has it."
-    " It may still be applied."
+    "an exception of other code interrupted the commit of this operation: {cause}. The event loop's exception handler"
+    " received it. The operation may still be applied."
 )
 
 
@@ -249,19 +248,20 @@ class AsyncGroup:
     async def _run(self, batch: CommitBatch) -> CommitResult:
         """Run the protocol, and go on after an exception of other code, as of a signal handler, where that is possible.
 
-        The event loop's exception handler receives it: it belongs to none of the tasks that wait. An error of a store's
-        own code comes again and again. Then each waiter receives Unavailable.
+        The event loop's exception handler receives such an exception, since no waiting task caused it. After
+        ``RESUMES_MAX`` of them each waiter receives Unavailable, which names the last one. An OsqueueError that the
+        store raises is raised as it is.
         """
         for resumable in (*[True] * RESUMES_MAX, False):
             try:
                 return await batch.run_async(self.driver.perform)
             except Exception as error:
-                if isinstance(error, OsqueueError) and belongs_to_batch(error):
+                if isinstance(error, OsqueueError) and not is_of_handler(error):
                     raise
                 message = "an exception of other code interrupted a commit of a queue"
                 asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
                 if batch.torn or not resumable:
-                    raise Unavailable(COMMIT_INTERRUPTED) from error
+                    raise Unavailable(COMMIT_INTERRUPTED.format(cause=shown(error))) from error
         raise AssertionError("the last try returns or raises")
 
     async def _run_batches(self) -> None:
@@ -276,6 +276,9 @@ class AsyncGroup:
             try:
                 answer = await self._run(batch)
             except OsqueueError as error:
+                if not batch.torn:  # the store raised it
+                    batch.flow.close()
+                    give_up_turn(self.writer, self.driver.store)
                 batch.crash(error)
                 if (
                     isinstance(error, RequestRefused) and error.events
