@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 from zlib import crc32
 
@@ -10,11 +12,16 @@ import pytest
 
 from osqueue import JobCancelled, Kind, Queue, Rejected, limits
 from osqueue.bulk.writer import BulkWriter
+from osqueue.commit.effects import Submit
+from osqueue.commit.request_status import CommitResult
+from osqueue.commit.retry import NOTHING_DONE, PART_DONE, before_commit
 from osqueue.contract.admin_schemas import Settings
 from osqueue.core.job_ops import JobSpec, record_of
+from osqueue.core.ops import Code, Outcome
 from osqueue.core.rows import BodyRef
 from osqueue.core.settings import QueueSettings
 from osqueue.core.state import State
+from osqueue.errors import Unavailable
 from osqueue.objects.lookup import JobLocation
 from osqueue.server.flows import same_job
 from osqueue.stores.memory import MemoryStore
@@ -187,3 +194,32 @@ def test_a_late_job_is_not_run_now(q: Queue[Any], machine: Any) -> None:
     machine.advance(6)
     q.configure(backoff_base=2)
     assert q.run_now("otp") == "cancelled"
+
+
+def test_an_error_after_a_part_of_a_call_was_queued_does_not_state_that_nothing_was(
+    q: Queue[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stage(shard: int) -> Iterator[Any]:
+        """Stage once. Later the store is gone."""
+        stages.append(shard)
+        yield from ()
+        return SimpleNamespace(bodies=bodies)
+
+    def bodies(payloads: list[bytes]) -> Iterator[Any]:
+        yield from ()
+        if len(stages) > 1:
+            raise before_commit(Unavailable("503 SlowDown", retry_after=7.0))
+        return payloads
+
+    stages: list[int] = []
+    q.enqueue("first")
+    flows: Any = q._flows
+    monkeypatch.setattr(flows, "stage", stage)
+    news = [JobSpec(key, b"x" * 2_000) for key in flows.keys.draw(0, 2)]
+    flow = flows.commit_jobs(news, 0)
+    assert isinstance(next(flow), Submit)
+    with pytest.raises(Unavailable, match="503 SlowDown") as caught:
+        flow.send(CommitResult((Outcome(((Code.QUEUED, 1), (Code.STALE, 1))),), 0))
+    assert NOTHING_DONE not in caught.value.message
+    assert PART_DONE in caught.value.message
+    assert caught.value.retry_after == 7.0

@@ -26,6 +26,9 @@ R = TypeVar("R")
 
 DOUBLINGS_MAX = 32  # far beyond any maximum
 NOTHING_DONE = "Nothing was enqueued or changed."  # the end of an error before a commit was sent
+PART_DONE = (
+    "Some jobs of this call were enqueued."  # the end of an error after a commit of a part of the call
+)
 ENDLESS = sys.maxsize  # tries: the caller's time ends them
 
 
@@ -171,6 +174,15 @@ def before_commit(error: OsqueueError) -> OsqueueError:
     if not isinstance(error, Unavailable | Timeout) or NOTHING_DONE in error.message:
         return error
     message = f"{error.message.rstrip('.')}. {NOTHING_DONE}"
+    return type(error)(message, retry_after=error.retry_after, permanent=error.permanent)
+
+
+def after_commit(error: OsqueueError) -> OsqueueError:
+    """Return a copy of an error that does not state that nothing was done: a part of its call is committed."""
+    message = error.message.removesuffix(NOTHING_DONE).rstrip()
+    if message == error.message:
+        return error
+    message = f"{message} {PART_DONE}"
     return type(error)(message, retry_after=error.retry_after, permanent=error.permanent)
 
 

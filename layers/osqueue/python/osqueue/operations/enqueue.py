@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from .. import limits
 from ..commit.effects import QueueFlow, Submit
 from ..commit.request_status import CommitResult
-from ..commit.retry import before_commit
+from ..commit.retry import after_commit, before_commit
 from ..core.job_ops import AttachSpans, EnqueueJobs, JobSpec
 from ..core.ops import Code
 from ..core.rows import StoredContent
@@ -201,7 +201,10 @@ class EnqueueFlows(ResultFlows):
                 return list(codes)
             news = [new for new, code in zip(news, codes, strict=True) if code == Code.STALE]
             if len(news) < len(codes):  # some went in: only the others again
-                again = yield from self.commit_jobs(news, shard)
+                try:
+                    again = yield from self.commit_jobs(news, shard)
+                except OsqueueError as error:
+                    raise (after_commit(error) if any(code in _TAKEN for code in codes) else error) from None
                 rest = iter(again)
                 return [next(rest) if code == Code.STALE else code for code in codes]
         raise Throttled("the call was overtaken by the collector again and again. Repeat it later.")
