@@ -125,6 +125,8 @@ class WorkerEntry(Entry):
             assert not self.thread.is_alive(), "the worker does not end"
 
     def close(self) -> None:
+        for event in self.held.values():  # a test that failed leaves handlers that wait
+            event.set()
         self.stop()
         for log in self.logs:
             log.close()
