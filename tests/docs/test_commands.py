@@ -30,6 +30,7 @@ OTHERS = {
     *(
         "cd",
         "chgrp",
+        "setfacl",
         "chmod",
         "mkdir",
         "curl",

@@ -1,4 +1,4 @@
-"""Who may use the files of a store in a folder: its user, or a group that the folder's mode admits."""
+"""The access to the files of a store in a folder: for its user alone, for a group, or by an access list."""
 
 from __future__ import annotations
 
@@ -16,7 +16,20 @@ import pytest
 
 from osqueue import Queue
 from osqueue.errors import Unavailable
-from osqueue.stores.base import Answered, PassTurn, Put, PutIfAbsent, TakeTurn, Turn
+from osqueue.stores import file_access
+from osqueue.stores.base import (
+    Answered,
+    Delete,
+    Deleted,
+    Found,
+    Get,
+    PassTurn,
+    Put,
+    PutIfAbsent,
+    TakeTurn,
+    Turn,
+    Written,
+)
 from osqueue.stores.file import FileStore
 
 GROUP, FIRST, SECOND, STRANGER = 60_100, 60_101, 60_102, 60_103
@@ -93,6 +106,20 @@ def test_a_folder_that_is_shared_later_shares_what_is_created_then(tmp_path: Pat
     assert [stat.S_IMODE((tmp_path / "q" / name).stat().st_mode) for name in ("one", "two")] == [0o600, 0o660]
 
 
+@pytest.mark.parametrize(
+    ("above", "expected"), [(0o2770, 0o2770), (0o2775, 0o2770), (0o2755, 0o2700), (0o770, 0o700)]
+)
+def test_a_new_store_follows_a_setgid_folder_that_its_group_may_write(
+    tmp_path: Path, above: int, expected: int
+) -> None:
+    tmp_path.chmod(above)
+    folder = tmp_path / "jobs"
+    with umask(0o22):
+        use(folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == expected
+    assert modes(folder)["file"] == {0o660 if expected & stat.S_IWGRP else 0o600}
+
+
 def test_an_error_of_access_names_both_remedies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
@@ -100,7 +127,10 @@ def test_an_error_of_access_names_both_remedies(tmp_path: Path, monkeypatch: pyt
     store = FileStore(tmp_path)
     monkeypatch.setattr(os, "link", refused)
     reply = store.perform(PutIfAbsent("q/one", b"1"))
-    assert "as the user who created it, or share its folder with a group: chgrp -R" in str(reply)
+    assert (
+        "as the user who created it, or share its folder with a group that all of them are in: chgrp -R"
+        in str(reply)
+    )
 
 
 # ── Users ────────────────────────────────────────────────────────────────────
@@ -185,46 +215,6 @@ def test_users_of_a_group_share_a_folder_and_a_stranger_gets_nothing(
     assert as_user(STRANGER, [FIRST], lambda: stranger_gets_nothing(shared)) == ""
 
 
-def share_by_default_acl(folder: Path, users: list[int]) -> None:
-    """Let these users, and no group, use a folder and what is created in it. Skips where it takes no such list."""
-    anyone = 0xFFFFFFFF
-    rows = [
-        (0x01, 7, anyone),
-        *((0x02, 7, user) for user in users),
-        (0x04, 0, anyone),
-        (0x10, 7, anyone),
-        (0x20, 0, anyone),
-    ]
-    data = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *row) for row in rows)
-    for name in ("system.posix_acl_access", "system.posix_acl_default"):
-        try:
-            os.setxattr(folder, name, data)
-        except OSError as error:
-            pytest.skip(f"the file system takes no access control lists: {error}")
-
-
-@as_root
-@pytest.mark.skipif(not hasattr(os, "setxattr"), reason="access control lists are set as Linux has them")
-def test_users_named_by_a_default_acl_share_a_folder_and_a_stranger_gets_nothing(shared: Path) -> None:
-    os.chown(shared, 0, 0)
-    shared.chmod(0o770)
-    share_by_default_acl(shared, [FIRST, SECOND])
-
-    def work() -> None:
-        os.umask(0o22)
-        with closing(FileStore(shared, fsync=False)) as store:
-            q: Queue[object] = Queue(store, "mail", timeout=5)
-            q.enqueue("x" * 3_000)
-            q.claim()[0].complete()
-            for body in (b"one", b"two"):
-                assert type(store.perform(Put("q/plain", body))).__name__ == "Written"
-
-    for user in (FIRST, SECOND, FIRST, SECOND):
-        assert as_user(user, [], work) == ""
-    assert as_user(STRANGER, [], lambda: stranger_gets_nothing(shared)) == ""
-    assert as_user(STRANGER, [FIRST], lambda: stranger_gets_nothing(shared)) == ""
-
-
 @as_root
 def test_a_note_of_one_user_is_carried_out_by_another(shared: Path) -> None:
     store = FileStore(shared)
@@ -249,6 +239,7 @@ def test_a_note_of_one_user_is_carried_out_by_another(shared: Path) -> None:
 
 @as_root
 def test_a_private_folder_keeps_other_users_away_and_its_error_says_so(shared: Path) -> None:
+    shared.chmod(0o775)  # without the setgid bit: a new store does not follow it
     private = shared / "private"
 
     def connect() -> None:
@@ -259,3 +250,129 @@ def test_a_private_folder_keeps_other_users_away_and_its_error_says_so(shared: P
     for user, groups in ((SECOND, [GROUP]), (STRANGER, [])):
         assert as_user(user, groups, connect) == ""
         assert as_user(user, groups, lambda: stranger_gets_nothing(private)) == ""
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("mode", "owner"), [(0o777, 0), (0o1777, 0), (0o2777, 0), (0o775, FIRST), (0o2775, FIRST)]
+)
+def test_a_user_outside_the_group_has_a_private_store(shared: Path, mode: int, owner: int) -> None:
+    os.chown(shared, owner, GROUP)
+    shared.chmod(mode)
+
+    def connect() -> None:
+        with pytest.raises(Unavailable, match="a group that all of them are in: chgrp -R GROUP FOLDER"):
+            Queue.connect(f"file://{shared}", "mail").enqueue(1)
+
+    for _ in range(2):
+        assert as_user(FIRST, [], lambda: use(shared)) == ""
+    assert {mode & 0o777 for each in modes(shared).values() for mode in each} == {0o600, 0o700}
+    for user, groups in ((SECOND, []), (STRANGER, [GROUP])):
+        assert as_user(user, groups, connect) == ""
+        assert as_user(user, groups, lambda: stranger_gets_nothing(shared)) == ""
+
+
+def test_a_root_without_the_right_to_give_a_group_has_a_private_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(file_access, "_group_of", lambda folder: GROUP)
+    monkeypatch.setattr(os, "chown", refused)
+    assert isinstance(FileStore(tmp_path).perform(PutIfAbsent("q/one", b"1")), Written)
+    assert modes(tmp_path) == {"folder": {0o700}, "file": {0o600}}
+
+
+@as_root
+def test_a_user_deletes_what_it_may_not_open(shared: Path) -> None:
+    os.chown(shared, FIRST, FIRST)
+    shared.chmod(0o700)
+    keys = tuple(f"q/{n}" for n in range(3))
+
+    def put() -> None:
+        for key in keys:
+            FileStore(shared).perform(PutIfAbsent(key, b"1"))
+        FileStore(shared).perform(Delete(("q/none",)))
+
+    def delete() -> None:
+        assert isinstance(FileStore(shared).perform(Delete(keys)), Deleted)
+
+    assert as_user(FIRST, [], put) == ""
+    os.chown(shared / "q/1", 0, 0)  # as a restored backup or a command of root would leave it
+    assert as_user(FIRST, [], delete) == ""
+    assert os.listdir(shared / "q") == []
+
+
+# ── Access lists ─────────────────────────────────────────────────────────────
+
+NONE, READ, ALL = 0, 5, 7  # permissions of an entry
+OWNER, USER, OWNING_GROUP, MASK, OTHER = 0x01, 0x02, 0x04, 0x10, 0x20  # tags
+
+
+def access_list(group: int, users: tuple[int, ...], mask: int = ALL) -> bytes:
+    """Return a list with these permissions of the owning group, and all for the users."""
+    named = [(USER, ALL, user) for user in users]
+    entries = [(OWNER, ALL, 2**32 - 1), *named]
+    entries += [
+        (tag, permits, 2**32 - 1) for tag, permits in ((OWNING_GROUP, group), (MASK, mask), (OTHER, 0))
+    ]
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+def set_list(folder: Path, kind: str, content: bytes) -> None:
+    try:
+        os.setxattr(folder, f"system.posix_acl_{kind}", content)
+    except (AttributeError, OSError):
+        pytest.skip("no access lists here")
+
+
+def put_and_replace(folder: Path) -> Callable[[], None]:
+    def work() -> None:
+        store = FileStore(folder)
+        for body in (b"one", b"two"):
+            assert isinstance(store.perform(Put("q/plain", body)), Written)
+        assert isinstance(store.perform(Get("q/plain")), Found)
+
+    return work
+
+
+@as_root
+@pytest.mark.parametrize("permits", [NONE, READ])
+def test_the_group_gets_nothing_if_its_entry_in_an_access_list_may_not_write(
+    shared: Path, permits: int
+) -> None:
+    os.chown(shared, FIRST, GROUP)
+    shared.chmod(0o700)
+    set_list(shared, "access", access_list(permits, (SECOND,)))
+    assert stat.S_IMODE(shared.stat().st_mode) == 0o770  # the mask
+    assert as_user(FIRST, [GROUP], put_and_replace(shared)) == ""
+    assert modes(shared) == {"folder": {0o700}, "file": {0o600}}
+
+
+@as_root
+def test_the_group_shares_a_folder_with_an_access_list_that_lets_it_write(shared: Path) -> None:
+    set_list(shared, "access", access_list(ALL, (STRANGER,)))
+    for user in (FIRST, SECOND):
+        assert as_user(user, [GROUP], put_and_replace(shared)) == ""
+    assert modes(shared) == {"folder": {0o2770}, "file": {0o660}}
+
+
+@as_root
+def test_users_of_a_default_access_list_share_a_folder_and_a_stranger_gets_nothing(shared: Path) -> None:
+    for kind in ("access", "default"):
+        set_list(shared, kind, access_list(NONE, (FIRST, SECOND)))
+
+    def work() -> None:
+        os.umask(0o22)
+        with closing(FileStore(shared, fsync=False)) as store:
+            q: Queue[object] = Queue(store, "mail", timeout=5)
+            q.enqueue("x" * 3_000)
+            q.claim()[0].complete()
+            for body in (b"one", b"two"):
+                assert type(store.perform(Put("q/plain", body))).__name__ == "Written"
+
+    for user in (FIRST, SECOND, FIRST, SECOND):
+        assert as_user(user, [], work) == ""
+    assert as_user(STRANGER, [], lambda: stranger_gets_nothing(shared)) == ""
+    assert as_user(STRANGER, [GROUP], lambda: stranger_gets_nothing(shared)) == ""

@@ -259,8 +259,7 @@ class FileStore(Store):
                 try:
                     with self._locked(members[0], patience) as lock:
                         for path in members:
-                            with self._own(path, patience) as file:
-                                self._remove(lock, file)
+                            self._stripes.delete(lock, path, patience)
                 except LockTimeout as error:
                     held = error  # the other stripes are somebody else's, if anybody's
         except OSError as error:
@@ -268,13 +267,6 @@ class FileStore(Store):
         if held is not None:
             raise held
         return Deleted()
-
-    def _remove(self, lock: FileLock, file: FileLock | None) -> None:
-        """Remove a file, if it is there, under its stripe's lock and its own."""
-        if file is not None:
-            self._stripes.end(lock, os.fstat(file.descriptor))
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(file.path)
 
     def delete_if_match(self, request: DeleteIfMatch) -> Deleted | Refused:
         path = self._path(request.key)
@@ -285,7 +277,7 @@ class FileStore(Store):
                     self._get(Get(request.key, request.version, length=0), locked=True), Unchanged
                 ):
                     return Refused()
-                self._remove(lock, file)
+                self._stripes.remove(lock, path, None if file is None else os.fstat(file.descriptor))
             if self._fsync:
                 self._flushes.flush(os.path.dirname(path))
         except OSError as error:

@@ -11,7 +11,8 @@ _REMEDIES = {
     errno.ENOSPC: "the disk is full; free space or move the store",
     errno.EDQUOT: "the disk quota is used up; raise it or free space",
     errno.EACCES: "this user may not read and write there. Run all processes of the store as the user who created it, "
-    "or share its folder with a group: chgrp -R GROUP FOLDER; chmod -R g+rwX FOLDER",
+    "or share its folder with a group that all of them are in: chgrp -R GROUP FOLDER; chmod -R g+rwX FOLDER. Readers "
+    "need it too, since they take locks",
     errno.EPERM: "the file system forbids it; the store needs hard links, and a folder without the sticky bit where "
     "users share it",
     errno.EROFS: "the file system is mounted read-only; mount it for writing",

@@ -200,6 +200,22 @@ class Stripes:
                 self._renew(lock, clock_ns)
         return clock_ns
 
+    def delete(self, lock: FileLock, path: str, patience: LockDeadline) -> None:
+        """Remove the object at ``path``, if there is one, under its stripe's lock and its own."""
+        try:
+            with self.object_locked(path, patience) as file:
+                current = None if file is None else os.fstat(file.descriptor)
+                self.remove(lock, path, current)
+        except PermissionError:  # another user's private file, in a folder where this user may remove it
+            self.remove(lock, path, stat_of(path))
+
+    def remove(self, lock: FileLock, path: str, current: os.stat_result | None) -> None:
+        """Remove a file, of which ``current`` is the last version, under its stripe's lock. None if there is none."""
+        if current is not None:
+            self.end(lock, current)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
     def _renew(self, lock: FileLock, clock_ns: int) -> None:
         """Put a lock file of this user, locked and with this time, in the place of another user's."""
         renewal = FileLock(self._access.unnamed(lock.path), os.O_RDWR | os.O_CREAT | os.O_EXCL)
