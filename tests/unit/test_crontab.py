@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zoneinfo
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from osqueue import crontab
 from osqueue.crontab import NAMES, check, in_words, known_zones, ticks, zone_of
 
 MINUTE = 60_000
@@ -306,3 +308,20 @@ def test_every_zone_of_the_iana_is_known_by_its_name() -> None:
     from zoneinfo import available_timezones
 
     assert available_timezones() - known_zones() <= {"Factory", "localtime"}
+
+
+@pytest.mark.parametrize("tables", ["the machine's", "the package's"])
+def test_a_zone_is_known_by_the_spelling_of_the_iana_alone(
+    tables: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = str(files("tzdata") / "zoneinfo")
+    zoneinfo.reset_tzpath([package] if tables == "the machine's" else [])
+    try:
+        if tables == "the machine's":
+            monkeypatch.setattr(crontab, "known_zones", frozenset)  # reads every name, and is not needed
+        for name in ("UTC", "Europe/Berlin", "America/Argentina/Ushuaia"):
+            assert crontab.is_known_zone(name)
+        for name in ("Europe/berlin", "europe/Berlin", "Europe", "Europe/Nowhere", "zone.tab"):
+            assert not crontab.is_known_zone(name)
+    finally:
+        zoneinfo.reset_tzpath()

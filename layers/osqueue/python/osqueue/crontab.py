@@ -11,9 +11,11 @@ machine has a part in a tick.
 
 from __future__ import annotations
 
+import os
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from itertools import islice, takewhile
@@ -95,6 +97,34 @@ def zone_of(name: str) -> tzinfo:
 def is_zone_name(name: str) -> bool:
     """Return whether a name has the form of the IANA's names, and so means the same zone on each machine."""
     return _ZONE_NAME.fullmatch(name) is not None
+
+
+def is_known_zone(name: str) -> bool:
+    """Return whether this machine knows the time zone, spelled as the IANA spells it.
+
+    A file system may ignore the case of a name, so it is looked up in the listings of its folders.
+    """
+    if name == "UTC":
+        return True
+    from zoneinfo import TZPATH
+
+    for folder in TZPATH:
+        if _is_listed(folder, name):
+            with suppress(LookupError, ValueError):
+                zone_of(name)
+                return True
+    return name in known_zones()  # of the package tzdata
+
+
+def _is_listed(folder: str, name: str) -> bool:
+    for part in name.split("/"):
+        try:
+            if part not in os.listdir(folder):
+                return False
+        except OSError:
+            return False
+        folder = os.path.join(folder, part)
+    return True
 
 
 @lru_cache(maxsize=1)

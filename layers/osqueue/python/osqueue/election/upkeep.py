@@ -63,11 +63,11 @@ def keep_up(
     while not stop.is_set():
         try:
             with election.lead(timeout=0):
-                told = ""
                 while election.is_leader and not stop.is_set():
                     for name, row in make_pass():
                         if isinstance(row, OsqueueError) or _did_something(row):
                             tell(name, row)
+                    told = ""  # a whole pass: what comes now is a new trouble
                     stop.wait(every)
         except Timeout:
             stop.wait(election.heartbeat)  # another one leads

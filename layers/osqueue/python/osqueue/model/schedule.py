@@ -183,7 +183,7 @@ def _zone_of(tz: Any) -> str:
             " knows it. Use a name such as 'Europe/Berlin' or 'UTC'.",
             field="tz",
         )
-    if name != "UTC" and name not in crontab.known_zones():
+    if not crontab.is_known_zone(name):
         raise Rejected(
             f"tz: this machine does not know the time zone {shown(tz)}. Use a name such as 'Europe/Berlin', as the"
             " IANA spells it; for newer tables install the package tzdata.",

@@ -27,6 +27,7 @@ And ``latency_ms``, ``error_rate``, ``lost_reply_rate`` and ``seed``, for tests 
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -162,12 +163,10 @@ def archive_of(address: str) -> str | None:
 
 def anywhere(address: str) -> str:
     """The address as it can be used from any folder: relative paths become absolute, that of an archive as well."""
-    from pathlib import Path
-
     base, _, query = address.partition("?")
     scheme, separator, place = base.partition("://")
     if separator and scheme.lower() == "file" and place:
-        base = f"file://{Path(place).absolute()}"
+        base = f"file://{os.path.abspath(place)}"
     archive = archive_of(address)
     if archive is None:
         return f"{base}?{query}" if query else base

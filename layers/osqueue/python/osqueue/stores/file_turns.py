@@ -22,15 +22,18 @@ import struct
 import zlib
 from collections.abc import Iterator
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from .. import forks
 from ..clock import Machine
-from ..threads import DaemonThreads
 from .base import Answered, Passed, PassTurn, Refused, TakeTurn, Turn
 from .file_access import PRIVATE_FILE, FolderAccess
 from .file_locks import FileLock, open_lock
+
+if TYPE_CHECKING:
+    from ..threads import DaemonThreads
 
 LINGER_SHARE = 0.25  # of how long the last turn was held: so long at most those are waited for who came to it
 LINGER_SECONDS_MAX = 0.005  # a holder may have been stopped: that says nothing of the next turn
@@ -122,7 +125,7 @@ class FolderTurns:
         self._access = access
         self._lingers = lingers  # does a turn take so long that it pays to wait for others with it?
         self._guard = forks.lock()
-        self._threads = DaemonThreads("osqueue-turns", THREADS_MAX, awaited=True)  # of coroutines that wait
+        self._threads: DaemonThreads | None = None  # of coroutines that wait
         self._start_afresh()
 
     def _start_afresh(self) -> None:
@@ -165,7 +168,16 @@ class FolderTurns:
                 return Refused()
         import asyncio  # here, because blocking callers never need it
 
-        return await asyncio.wrap_future(self._threads.submit(self.take, request))
+        return await asyncio.wrap_future(self._of_coroutines().submit(self.take, request))
+
+    def _of_coroutines(self) -> DaemonThreads:
+        """Return the threads on which coroutines wait."""
+        from ..threads import DaemonThreads  # here, because blocking callers never need it
+
+        with self._guard:
+            if self._threads is None:
+                self._threads = DaemonThreads("osqueue-turns", THREADS_MAX, awaited=True)
+            return self._threads
 
     def pass_on(self, request: PassTurn) -> Passed:
         """Answer, unlock, and wake one of those that still wait."""
@@ -349,7 +361,9 @@ class FolderTurns:
                 for channel in self._idle:
                     channel.remove()
             self._start_afresh()
-        self._threads.close()
+            threads = self._threads
+        if threads is not None:
+            threads.close()
 
 
 class Channel:
