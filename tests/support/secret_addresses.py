@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-SECRET = "SeKr1t/w+rd"  # its escaped forms differ
-PLAIN = "SeKr1t"
+PLAIN = "SeKr1T"
+TAIL = "qZ7xWv"
+SECRET = f"{PLAIN}/%+{TAIL}"  # its escaped forms differ
+PART_CHARS = 3  # of a secret; each such part has letters of both cases, as no random id of a job has
 _ESCAPED = quote(SECRET, safe="")
 _HOST = "127.0.0.1:1"  # nothing listens there
 _INNER = (
@@ -29,10 +31,12 @@ ADDRESSES = (
     f"rediss://:{PLAIN}@{_HOST}/0/p#{PLAIN}",
     f"valkeyx://:{PLAIN}@{_HOST}",
     f"u:{PLAIN}@{_HOST}",
+    f"valkey://{PLAIN}#x@h/0",
+    f"valkey://user:123#{PLAIN}@h",
+    f"s3://AKIA:123/{PLAIN}@bucket/p",
     f"s3://k:{PLAIN}@bucket/p",
     f"s3://b/p?secret_access_key={PLAIN}",
     f"s3://b/p?{PLAIN}",
-    f"s3://b/p?region={PLAIN}",
     f"s3://b/p?endpoint=http://u:{PLAIN}@{_HOST}",
     f"s3://b/p?endpoint={quote(f'http://u:{PLAIN}@{_HOST}', safe='')}",
     f"s3://b/p?X-Amz-Signature={PLAIN}&X-Amz-Security-Token={PLAIN}",
@@ -54,7 +58,15 @@ ADDRESSES = (
     f"valkey://:{PLAIN}@{_HOST}/0?archive={quote(_INNER[0], safe='')}",
 )
 
+# A text does not show where these end. A command line and a caller that holds the address do.
+QUOTED = (
+    *(f"valkey://:{PLAIN}{mark}{TAIL}@{_HOST}/0/x" for mark in "'\" </#@%+`"),
+    f"valkey://:{PLAIN}'\"{TAIL}@{_HOST}/0/x",
+    f"valkey://user:123'{TAIL}@{_HOST}/0/x",
+)
+
 
 def leaks(text: str) -> bool:
     """Return whether a text holds the secret, escaped or not, or a part of it."""
-    return PLAIN.lower() in text.lower()
+    parts = (each[at : at + PART_CHARS] for each in (PLAIN, TAIL) for at in range(len(each) - PART_CHARS + 1))
+    return any(each.lower() in text.lower() for each in (PLAIN, TAIL)) or any(each in text for each in parts)

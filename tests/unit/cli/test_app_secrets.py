@@ -15,7 +15,7 @@ from osqueue.asgi import log, server
 from osqueue.cli.app import app
 from osqueue.clock import Machine
 from osqueue.devstack import stack
-from tests.support.secret_addresses import ADDRESSES, PLAIN, SECRET, leaks
+from tests.support.secret_addresses import ADDRESSES, PLAIN, QUOTED, SECRET, leaks
 from tests.unit.cli.test_app import COMMANDS
 
 UNREACHABLE = f"valkey://u:{PLAIN}@127.0.0.1:1/0/p"
@@ -104,6 +104,20 @@ def test_start_lines_and_refusals_hold_no_secret_wherever_it_stands(
 ) -> None:
     for name in ("queue stats", "doctor", "serve", "dashboard", "top", "pipeline compact"):
         check(arguments(f"osqueue {name}", address), caplog)
+
+
+@pytest.mark.parametrize("address", QUOTED)
+def test_a_usage_error_holds_no_part_of_a_secret(address: str, caplog: pytest.LogCaptureFixture) -> None:
+    lines = (
+        ["queue", "ls", "memory://", address],
+        [address],
+        ["queue", address],
+        ["schedule", "add", "memory://", "q", "s", "1", "--every", address],
+        ["schedule", "add", "memory://", "q", "s", "1", f"--every={address}"],
+        ["queue", "stats", "memory://", "q", f"--nonsense={address}"],
+    )
+    for line in lines:
+        check(line, caplog)
 
 
 def test_the_log_of_serve_masks_what_a_foreign_error_quotes() -> None:

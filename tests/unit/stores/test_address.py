@@ -61,6 +61,16 @@ def test_time_outs_reach_from_the_least_to_the_most(connect: float, request_s: f
     assert inner.timeouts == (connect, request_s)
 
 
+@pytest.mark.parametrize("region", ["US-EAST-1", "eu_central", "garage.local", "local"])
+def test_an_s3_address_takes_the_region_of_any_server(region: str) -> None:
+    assert open_store(f"s3://jobs?endpoint=http://127.0.0.1:9000&region={region}").inner.region == region
+
+
+def test_an_empty_region_of_an_s3_address_counts_as_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    assert open_store("s3://jobs?region=").inner.region == "eu-west-1"
+
+
 def test_an_s3_address_names_bucket_prefix_endpoint_and_region() -> None:
     inner = open_store("s3://jobs/some/prefix/?endpoint=http://127.0.0.1:9000&region=eu-west-1").inner
     assert isinstance(inner, S3Store)

@@ -27,16 +27,20 @@ _HARMLESS = {
     "latency_ms": _NUMBER,
     "lost_reply_rate": _NUMBER,
     "network": "allow|refuse",
-    "region": "[a-z]{2,10}(?:-[a-z]{2,10}){1,3}-[0-9]{1,2}|auto",
+    "region": "[A-Za-z0-9._-]{1,64}",
     "replicas": "[0-9]{1,2}",
     "request_timeout": _NUMBER,
     "seed": "[0-9]{1,20}",
 }
 _ADDRESSES = ("archive", "endpoint")  # options whose value is an address itself
 _PLAIN = ":/@*[]"  # what stays as it is in an address within an address
+# An e-mail address behind a word that announces one. Behind other words it may be a user, a password and a host.
+_MAIL = re.compile(
+    r"(?:to|from|cc|bcc|mailto|e-?mail|reply-to|sender):[\w.+-]+@[\w-]+(?:\.[\w-]+)+", re.IGNORECASE
+)
 _IN_TEXT = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]{0,30}(?:://|%3A%2F%2F)[^\s\"'<>`]+"
-    r"|[^\s\"'<>`@:/]{0,64}:[^\s\"'<>`@]{1,256}@[^\s\"'<>`]+",  # user:password@host alone
+    r"|[^\s\"'<>`@:/(\[]{0,64}:[^\s\"'<>`@]{1,256}@[^\s\"'<>`]+",  # user:password@host alone
     re.IGNORECASE,
 )
 _MARKS_BEHIND = ".,;:!)"
@@ -66,6 +70,8 @@ def without_secrets(text: str) -> str:
 def _replaced(match: re.Match[str]) -> str:
     found = match[0]
     address = found.rstrip(_MARKS_BEHIND)
+    if _MAIL.fullmatch(address):
+        return found
     return printable(address if "://" in address else unquote(address)) + found[len(address) :]
 
 
@@ -73,7 +79,9 @@ def _printable(address: str, options: bool, depth: int) -> str:
     scheme, separator, rest = address.partition("://")
     if not separator or not _SCHEME.fullmatch(scheme):
         return MASK
-    rest, mark, _ = rest.partition("#")
+    rest, mark, fragment = rest.partition("#")
+    if "@" in fragment:  # a password that holds an unescaped #
+        return f"{scheme}://{MASK}"
     place, query_mark, query = rest.partition("?")
     shown = _place(scheme.lower(), place, query)
     if shown is None:
@@ -91,6 +99,8 @@ def _place(scheme: str, place: str, query: str) -> str | None:
         return None
     if scheme not in (*_FOLDERS, *_BUCKETS) and ("@" in path or _has_stray_at(query)):
         return None  # a password that holds an unescaped / or ?
+    if scheme in _BUCKETS and ":" in authority and "@" in path:
+        return None  # a secret that holds an unescaped /
     if not (server + path).isprintable():
         return None
     return f"{MASK if at else ''}{at}{server}{slash}{path}"

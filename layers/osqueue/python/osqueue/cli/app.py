@@ -69,6 +69,7 @@ class App(click.Group):
     ) -> click.Context:
         """A context that carries this invocation's Output."""
         output = extra.setdefault("obj", Output())
+        output.words = tuple(args)
         output.asked = "--json" in args[: args.index("--") if "--" in args else None]
         try:
             return super().make_context(info_name, args, parent, **extra)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import IO, Any
 
 import click
@@ -50,18 +51,16 @@ class DataRefused(OsqueueError):
 
 def command_failed(output: Output, error: BaseException) -> click.ClickException:
     """How an exception ends a command; raises it again when it is nothing foreseen."""
-    from ..masking import without_secrets  # here, because most commands succeed
-
     match error:
         case CommandFailed():
             return error
         case click.UsageError():
             where = error.ctx.command_path if error.ctx is not None else "osqueue"
-            text = without_secrets(did_you_mean(error) or error.format_message()).rstrip(".")
+            text = _masked(did_you_mean(error) or error.format_message(), output.words).rstrip(".")
             text = f"{text}{'' if text.endswith('?') else '.'}{_remedy(error)} See '{where} --help'."
             return CommandFailed(output, "usage", text, USAGE)
         case click.ClickException():
-            return CommandFailed(output, "usage", without_secrets(error.format_message()), USAGE)
+            return CommandFailed(output, "usage", _masked(error.format_message(), output.words), USAGE)
         case OsqueueError():
             fields = ("field", "retry_after", "job_id", "type")  # that some kinds of errors have
             more = {name: getattr(error, name, None) or None for name in fields}
@@ -70,6 +69,19 @@ def command_failed(output: Output, error: BaseException) -> click.ClickException
             return CommandFailed(output, "interrupted", "stopped by Ctrl-C.", INTERRUPTED)
         case _:
             raise error
+
+
+def _masked(text: str, words: Sequence[str]) -> str:
+    """Return the text of a usage error without secrets. Only the words of the command line show where each one ends."""
+    from ..masking import printable, without_secrets  # here, because most commands succeed
+
+    for word in sorted(words, key=len, reverse=True):
+        option, mark, value = word.partition("=")
+        quoted = value if mark and option.startswith("-") else word
+        if "://" in quoted or "@" in quoted:
+            for form in (quoted, repr(quoted)[1:-1]):
+                text = text.replace(form, printable(quoted))
+    return without_secrets(text)
 
 
 def _remedy(error: click.UsageError) -> str:

@@ -105,6 +105,7 @@ class Output:
     def __init__(self) -> None:
         self.json = False  # asked for by --json
         self.asked = False  # it is on the command line, for errors that come before options are read
+        self.words: tuple[str, ...] = ()  # of the command line
 
     @property
     def tables(self) -> bool:

@@ -78,7 +78,7 @@ _CLOUDS = {
 _PLAIN = ":/"  # what stays as it is in archive=
 REMOTE = ("http", "https", "lambda")  # an API in front of a store
 _OPTION_NAME = re.compile(r"[a-z][a-z_]{0,30}")
-_REGION = re.compile(r"[a-z0-9-]{1,40}")
+_REGION = re.compile(r"[A-Za-z0-9._-]{0,64}")  # empty: as if it were absent
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 _HOST_AND_PORT = re.compile(r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}(?![^/?])")
 _EXAMPLES = (
