@@ -48,6 +48,10 @@ class DirEntry(Struct, frozen=True):
         """Is it a folder?"""
         return isinstance(self.node, Folder)
 
+    def is_file(self) -> bool:
+        """Return whether it is a file. The model has no pipes."""
+        return isinstance(self.node, File)
+
     def stat(self) -> Stat:
         """What is known of it."""
         return _stat(self.node)
