@@ -63,7 +63,9 @@ class EventQueue:
             return
         self._check_process()
         mine, thread = self._put, threading.get_ident()
-        while self._may_tell():
+        if not self._may_tell():
+            return
+        while True:
             waiting = self._events  # a child that a listener forks begins others
             try:
                 if not self._take_place(mine):
