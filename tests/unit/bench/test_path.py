@@ -14,13 +14,15 @@ from osqueue import Queue
 # One more since a head may have drop rules, which every commit asks whether there are any.
 # Over HTTP one more tells in which shard a job has to be. How attempts end is written once for the caller, the function
 # and the library, in a file of its own.
+# Two more since each use compares the process id (``forks``), and a call's time decides about repeats
+# (``commit/retry``).
 CEILING = {
-    "enqueue, embedded": 33,
-    "complete, embedded": 30,
-    "enqueue over HTTP, its caller": 15,
-    "enqueue over HTTP, its function": 48,
-    "complete over HTTP, its caller": 14,
-    "complete over HTTP, its function": 40,
+    "enqueue, embedded": 35,
+    "complete, embedded": 32,
+    "enqueue over HTTP, its caller": 17,
+    "enqueue over HTTP, its function": 50,
+    "complete over HTTP, its caller": 16,
+    "complete over HTTP, its function": 42,
 }
 
 
