@@ -37,7 +37,7 @@ SEEDS = [
     ("cancels", 3),
     ("mass cancels", 0),
     ("batch cancels", 1),
-    ("cancels mended", 3),
+    ("cancels mended", 5),
     ("restarts", 2),
     ("consumers", 0),
     ("consumers", 512),  # one commit applies two claims of a holder
@@ -169,7 +169,7 @@ def test_runs_that_are_mended_restore_heads_in_which_batches_are_cancelled() -> 
 
 
 def test_runs_of_loaders_fail_in_every_way_and_every_bulk_is_whole() -> None:
-    total = runs("loads", (11, 20, 28))
+    total = runs("loads", (11, 27, 34))
     assert total.bulks > 40
     assert {"attached", "repeated", "given up", "Throttled", "Unavailable"} <= total.loads.keys()
     assert {"AttachBulk QUEUED", "AttachBulk STALE"} <= total.codes.keys()
