@@ -28,6 +28,9 @@ _buckets = itertools.count(1)
 settings.register_profile("osqueue", deadline=None)
 settings.load_profile("osqueue")
 
+# As in a terminal: tests may run under nohup, which has every process that they start ignore this signal.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
 
 def pytest_collection_finish() -> None:
     """What lies in memory now stays to the end, so no later collection of garbage has to walk it."""

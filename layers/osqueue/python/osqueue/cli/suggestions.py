@@ -26,7 +26,7 @@ ELSEWHERE = {
     "check": "doctor",
     "delete": "purge",
 }
-_UNKNOWN = re.compile(r"No such command '(.+)'")
+_UNKNOWN = re.compile(r"No such command '(.+?)'(?=\.$|\. \(?(?:Did you mean|Possible))", re.DOTALL)
 
 
 def did_you_mean(error: click.UsageError) -> str | None:
