@@ -146,6 +146,8 @@ def _unwritten(
     ledger: Ledger, library: SegmentCache, call: ClientCall, who: Identity, outcomes: tuple[Outcome, ...]
 ) -> None:
     ledger.never[who] = "its writer was answered without a commit"
+    if len(outcomes) != len(call.ops):
+        raise Violation(f"{call.client} was told {len(outcomes)} outcomes of {len(call.ops)} operations")
     for state in ledger.current(call.began, call.ended):
         if all(_explained(state, library, op, told) for op, told in zip(call.ops, outcomes, strict=True)):
             return

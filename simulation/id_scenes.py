@@ -8,7 +8,6 @@ from typing import Any
 
 from osqueue import limits
 from osqueue.commit.effects import Effect
-from osqueue.commit.retry import ENTRY
 from osqueue.commit.writer import CLOCK, HEAD
 from osqueue.core.job_ops import EnqueueJobs, JobSpec
 from osqueue.core.queue_ops import ChangeSettings, RunTimers
@@ -102,15 +101,15 @@ def helped_before_it_is_closed(stage: Play, *, closed: bool) -> Any:
 
 
 def not_closed(stage: Play) -> Any:
-    """The store fails whenever a sweep closes an entry without a job; a caller helps meanwhile."""
+    """The store fails until a sweep that closes an entry without a job gives up; a caller helps meanwhile."""
     dying, helper, reaper, other = map(stage.actor, ("dying", "helper", "reaper", "other"))
     other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     dying.stop_after(dying.enqueue("a", "dying"), id_taken)
     stage.later(SWEPT_SECONDS)
     reaper.stop_at(reaper.sweep(), id_changed)
-    for _ in range(ENTRY.tries):
-        reaper.heard = ((NO_ANSWER,),)
-        reaper.go_on(lambda effect: id_changed(effect) or id_freed(effect))
+    stage.later(limits.REQUEST_TIMEOUT_S)
+    reaper.heard = ((NO_ANSWER,),)
+    reaper.go_on(lambda effect: id_changed(effect) or id_freed(effect))
     if reaper.pending is not None:
         helper.stop_at(helper.enqueue("a", "helper"), head_swap)
         reaper.go_on()

@@ -111,7 +111,7 @@ CONTROLS: tuple[Control, ...] = (
     Control("an answer's beginning", answer_dated_by_its_end, (in_runs("clocks", "ms early", seeds=30),)),
     Control("prompt answers", slow_answers_believed, (in_scene("asked for the time", "ms more"),)),
     Control(
-        "a clock seen to change", refused_clock_believed, (in_runs("gaps", "ms early|ms more", seed=18),)
+        "a clock seen to change", refused_clock_believed, (in_runs("gaps", "ms early|ms more", seed=30),)
     ),
     Control(
         "age by both clocks",

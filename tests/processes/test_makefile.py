@@ -26,8 +26,8 @@ def commands_of(target: str, *more: str) -> str:
 
 
 def folders_of(commands: str) -> list[str]:
-    """The folders that pytest is given."""
-    (line,) = [line for line in commands.splitlines() if "-m pytest" in line]
+    """Return the folders that pytest is given, on the Python of the set-up."""
+    (line,) = [line for line in commands.splitlines() if ".venv/bin/python -m pytest" in line]
     return [word for word in shlex.split(line) if word.startswith("tests")]
 
 
