@@ -39,6 +39,11 @@ def test_each_loop_runs_its_folders(target: str, folders: list[str]) -> None:
     assert all((ROOT / folder).is_dir() for folder in folders)
 
 
+def test_all_tests_include_those_on_other_pythons() -> None:
+    assert ".venv-$version/bin/python -m pytest" in commands_of("test")
+    assert "-m pytest" not in commands_of("check").replace(".venv/bin/python -m pytest", "")
+
+
 def test_arguments_and_the_number_of_processes_reach_pytest() -> None:
     commands = commands_of("unit", "TESTS=tests/docs", "ARGS=-k lease -x", "JOBS=5")
     (line,) = [line for line in commands.splitlines() if "-m pytest" in line]
