@@ -25,7 +25,7 @@ from osqueue.stores.base import (
     PutIfMatch,
 )
 from osqueue.stores.file import FileStore
-from osqueue.stores.file_locks import STRIPES, FileLock, LockDeadline
+from osqueue.stores.file_locks import STRIPES, FileLock, LockDeadline, open_lock
 from tests.support.machines import StoppedClock
 from tests.support.replies import error_of, version_of
 
@@ -142,7 +142,10 @@ def test_a_lock_that_lost_its_name_while_a_writer_waited_is_taken_again(tmp_path
             """The lock file is removed and released, and another writer has the new one."""
             shutil.rmtree(f"{tmp_path}/.osqueue{removed}")
             first.close()
-            second.enter_context(other._locked(path, LockDeadline(None, other._machine)))
+            other._prepare()
+            renewed = open_lock(other._stripes._lock_path(path), other._access)
+            second.callback(renewed.close)
+            assert renewed.taken()
 
         first.enter_context(other._locked(path, LockDeadline(None, other._machine)))
         machine.happens = happens
