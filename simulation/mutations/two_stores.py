@@ -46,7 +46,7 @@ CONTROLS: tuple[Control, ...] = (
     Control(
         "backups are read where they are written",
         backups_read_beside_heads,
-        (RUNS("was purged, and can be read in backup/", seed=7, seeds=1),),
+        (RUNS("was purged, and can be read in backup/", seed=71, seeds=1),),
     ),
     Control(
         "hours go by the clock of heads",
