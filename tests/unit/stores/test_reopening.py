@@ -44,3 +44,13 @@ def test_a_refusal_in_a_changed_environment_opens_another_client_at_once(
 @pytest.mark.parametrize("error", [Unavailable("503 SlowDown"), Rejected("not a key", field="key")])
 def test_an_error_that_no_credentials_mend_opens_no_other_client(clock: Clock, error: Exception) -> None:
     assert not Reopening().is_due(error)  # type: ignore[arg-type]
+
+
+def test_a_client_is_stale_once_the_environment_has_changed_after_a_refusal(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_store = Reopening()
+    assert [of_store.is_due(REFUSED) for _ in range(2)] == [True, False]
+    assert not of_store.is_stale()
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "another")
+    assert [of_store.is_stale() for _ in range(2)] == [True, False]

@@ -169,6 +169,8 @@ class ObjectStore(PerformingStore):
             return self._failed(error)
 
     def _forked_reply(self, request: StoreRequest) -> StoreReply:
+        if self._reopening.is_stale():
+            self.close()
         reply = self.perform_forked(request)
         return self._failed(reply.error) if isinstance(reply, Failed) else reply
 
@@ -186,6 +188,8 @@ class ObjectStore(PerformingStore):
     # ── What to ask, what the answer means ───────────────────────────────────
 
     def _steps(self, request: StoreRequest) -> Steps:
+        if self._reopening.is_stale():
+            self.close()
         for key in keys_of(request):
             if not is_nameable(path := self.prefix + key):
                 return self.use_stray(request, path)
