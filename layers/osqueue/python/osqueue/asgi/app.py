@@ -241,9 +241,9 @@ class ServerApp:
         await self.api.close()
 
     async def _ready(self, request: Request) -> Response:
-        told: dict[str, str] = {"status": "ok"}
+        content: dict[str, str] = {"status": "ok"}
         status = 200
         if self.readiness is not None:
             detailed = self.admission.may_read_errors(request.scope)
-            status, told = await self.readiness.look(detailed)
-        return Response(msgspec.json.encode(told), status, media_type="application/json")
+            status, content = await self.readiness.look(detailed)
+        return Response(msgspec.json.encode(content), status, media_type="application/json")

@@ -129,7 +129,7 @@ class Deadline:
             self.troubled = self.troubled or not awaited
 
     def back_off(self, tries: int, reply: StoreReply | None = None) -> Flow[None]:
-        """Pause after so many tries in a row that failed, for half of what is left at most. ``reply``: the latest."""
+        """Pause after ``tries`` failures in a row, at most for half of the time left. ``reply`` is the latest one."""
         if reply is not None:
             self.complain(reply)
         longest = max(self.left() / 2, SLEEP_SECONDS_MIN)
