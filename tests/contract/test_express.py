@@ -21,11 +21,6 @@ from osqueue.testing.store_contract.writing import WritingRules
 from tests.contract import test_purge, test_queue
 from tests.support import express_server
 
-in_a_directory_bucket = pytest.mark.parametrize("address", ["s3-express"], indirect=True)
-with_an_archive_elsewhere = pytest.mark.parametrize(
-    "address", ["s3-express", "s3-express-archive"], indirect=True
-)
-
 
 class TestDirectoryBuckets(ListingRules, WritingRules, StoreOpener):
     """What is written there is listed in order, whatever the order in which the bucket lists."""
@@ -46,20 +41,28 @@ class TestDirectoryBucketsThroughBoto(StoreOpener):
         return lambda: BotoStore(boto3.Session(), directory_bucket, "some/prefix")
 
 
-test_a_job_goes_all_the_way = in_a_directory_bucket(test_queue.test_a_job_goes_all_the_way)
-test_two_objects_see_one_queue = in_a_directory_bucket(
-    test_queue.test_two_objects_see_one_queue_and_another_queue_sees_nothing
-)
-test_a_stalled_job_comes_back = in_a_directory_bucket(
-    test_queue.test_a_stalled_job_comes_back_and_its_first_worker_is_too_late
-)
-test_a_bulk_is_one_commit = in_a_directory_bucket(
-    test_queue.test_a_bulk_is_one_commit_in_order_with_delays_lanes_and_large_payloads
-)
-test_a_reap_pass_archives_what_is_over = with_an_archive_elsewhere(
-    test_queue.test_a_reap_pass_archives_what_is_over
-)
-test_large_results_are_wiped = with_an_archive_elsewhere(test_purge.test_large_results_are_wiped)
+@pytest.mark.parametrize("address", ["s3-express"], indirect=True)
+class TestAQueueInADirectoryBucket:
+    """A mark of the class, which leaves the functions as the other modules collect them."""
+
+    test_a_job_goes_all_the_way = staticmethod(test_queue.test_a_job_goes_all_the_way)
+    test_two_objects_see_one_queue = staticmethod(
+        test_queue.test_two_objects_see_one_queue_and_another_queue_sees_nothing
+    )
+    test_a_stalled_job_comes_back = staticmethod(
+        test_queue.test_a_stalled_job_comes_back_and_its_first_worker_is_too_late
+    )
+    test_a_bulk_is_one_commit = staticmethod(
+        test_queue.test_a_bulk_is_one_commit_in_order_with_delays_lanes_and_large_payloads
+    )
+
+
+@pytest.mark.parametrize("address", ["s3-express", "s3-express-archive"], indirect=True)
+class TestAQueueWithAnArchiveElsewhere:
+    """A directory bucket beside which the archive may be in another bucket."""
+
+    test_a_reap_pass_archives_what_is_over = staticmethod(test_queue.test_a_reap_pass_archives_what_is_over)
+    test_large_results_are_wiped = staticmethod(test_purge.test_large_results_are_wiped)
 
 
 # ── The stand-in ─────────────────────────────────────────────────────────────

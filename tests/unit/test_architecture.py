@@ -289,6 +289,18 @@ def test_a_unit_test_needs_this_python_alone() -> None:
     assert {relative(path): found[0] for path, text in texts.items() if (found := heavy.search(text))} == {}
 
 
+def test_no_module_marks_a_test_function_of_another() -> None:
+    """A mark changes the function itself, and with it the cases of the module that defines the function.
+
+    Mark a class that holds it as a ``staticmethod``, or the whole module with ``pytestmark``.
+    """
+    marked = re.compile(r"^\s*test_\w+ = (?!staticmethod\()[\w.]+\(.*", re.MULTILINE)
+    texts = {path: path.read_text(encoding="utf-8") for path in modules_in(ROOT / "tests")}
+    assert marked.search("test_a = marks(others.test_a)")
+    assert not marked.search("test_a = others.test_a")
+    assert {relative(path): found[0] for path, text in texts.items() if (found := marked.search(text))} == {}
+
+
 SOURCE_THAT_CHEATS = """
 import time as clock
 from datetime import datetime
