@@ -7,7 +7,7 @@ What was flushed stays. Of the rest nothing is promised, and nothing keeps an or
 * A name in a folder stands for what it stood for at the folder's last flush, or for anything it has stood for since.
   So a created file may be gone, a removed one may be back, and a rename is old or new at either of its ends.
 
-Inode numbers are used again as soon as they are free.
+Inode numbers are used again as soon as they are free. No two files share one, not even after a power cut.
 """
 
 from __future__ import annotations
@@ -189,6 +189,7 @@ class Disk:
         left = Disk()
         left._next = self._next
         known: dict[int, File] = {}
+        numbers: set[int] = set()
 
         def copy(folder: Folder, into: Folder) -> None:
             for name in [*folder.names, *(name for name in folder.past if name not in folder.names)]:
@@ -200,7 +201,10 @@ class Disk:
                     copy(node, below)
                 elif node is not None:
                     if id(node) not in known:
-                        known[id(node)] = _remnant(node, choose)
+                        # A removed file may be back beside the file that has its number since.
+                        number = left._number() if node.number in numbers else node.number
+                        numbers.add(number)
+                        known[id(node)] = _remnant(node, number, choose)
                     file = into.names[name] = known[id(node)]
                     file.names += 1
 
@@ -208,8 +212,8 @@ class Disk:
         return left
 
 
-def _remnant(file: File, choose: Choose) -> File:
-    """What is left of a file."""
+def _remnant(file: File, number: int, choose: Choose) -> File:
+    """Return what is left of a file, with this inode number."""
     data, mtime_ns = file.data, file.mtime_ns
     if file.past and len(file.flushed) == len(data):
         for block, past in file.past.items():
@@ -221,7 +225,7 @@ def _remnant(file: File, choose: Choose) -> File:
         data = options[choose(("data", file.number, ""), len(options))]
     if file.flushed_ns != mtime_ns:
         mtime_ns = (file.flushed_ns, mtime_ns)[choose(("time", file.number, ""), 2)]
-    return File(file.number, mtime_ns, data)
+    return File(number, mtime_ns, data)
 
 
 def _block(data: bytes, block: int) -> bytes:

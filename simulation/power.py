@@ -41,6 +41,7 @@ from osqueue.queue.lease import LeaseBase
 from osqueue.stores import file_slots
 from osqueue.stores.base import (
     DeleteIfMatch,
+    Failed,
     Found,
     Get,
     Missing,
@@ -468,13 +469,19 @@ class PowerProcess:
     def remove(self) -> None:
         """Replace something, and take it away, which must stay away, as a purge does, and as ids are freed."""
         key = f"ids/of-others/{self.machine.bits(64):016x}"
-        written = self.store.perform(PutIfAbsent(key, b"x"))
+        written = self._written(PutIfAbsent(key, b"x"))
         for _ in range(2):
-            assert isinstance(written, Written)
-            written = self.store.perform(PutIfMatch(key, b"y", written.version))
-        assert isinstance(written, Written)
+            written = self._written(PutIfMatch(key, b"y", written.version))
         self.store.perform(DeleteIfMatch(key, written.version))
         self.run.look()
+
+    def _written(self, request: PutIfAbsent | PutIfMatch) -> Written:
+        """Perform a write that no other process disturbs. Raise its error, which is a violation here."""
+        reply = self.store.perform(request)
+        if isinstance(reply, Failed):
+            raise reply.error
+        assert isinstance(reply, Written), f"{request.key}: {reply}"
+        return reply
 
     def _not_again(self, job_id: str) -> None:
         if job_id in self.run.completed:

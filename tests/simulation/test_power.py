@@ -130,6 +130,21 @@ def test_a_folder_that_was_not_flushed_takes_what_it_holds_along() -> None:
     assert all_left(disk) == left({"/f/a": b""})
 
 
+def test_no_two_files_that_a_power_cut_leaves_have_one_inode_number() -> None:
+    """Two files with one number would share a lock."""
+    disk = Disk()
+    disk.make_folder("/f")
+    write(disk, "/f/removed", b"")
+    disk.root.flush()
+    disk.find("/f").flush()
+    disk.unlink("/f/removed")
+    write(disk, "/new", b"")
+    survivor = disk.survivor(lambda slot, count: 0 if slot[2] == "removed" else count - 1)
+    numbers = {path: file.number for path, file in survivor.files()}
+    assert numbers.keys() == {"/f/removed", "/new"}
+    assert len({*numbers.values(), survivor.root.number, survivor.find("/f").number}) == 4
+
+
 def test_inode_numbers_are_used_again_when_nobody_has_the_file_any_more() -> None:
     disk = Disk()
     first = write(disk, "/a", b"")
