@@ -34,11 +34,20 @@ from tests.support.patience import PATIENCE
 from tests.support.places import ROOT
 
 SKIPPED_FOLDERS = {"node_modules", "site-packages", "build", "dist"}
-PAGES = sorted(
-    path
-    for path in ROOT.rglob("*.md")
-    if not any(part.startswith(".") or part in SKIPPED_FOLDERS for part in path.relative_to(ROOT).parts)
-)
+
+
+def pages_below(folder: Path) -> Iterator[Path]:
+    """Yield the pages of a folder and of the folders in it. It does not enter those of installed packages."""
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(".") or path.name in SKIPPED_FOLDERS:
+            continue
+        if path.is_dir():
+            yield from pages_below(path)
+        elif path.suffix == ".md":
+            yield path
+
+
+PAGES = list(pages_below(ROOT))
 # Pages whose examples use names of an imagined application; theirs only have to be valid.
 SKETCHES = {"docs/cli.md", "docs/coming-from.md", "docs/demo.md", "docs/testing.md", "docs/worker.md"}
 NOT_RUN = "<!-- not run -->"

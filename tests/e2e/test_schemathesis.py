@@ -9,6 +9,7 @@ import io
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
 import schemathesis
 
 from osqueue.errors import Rejected
@@ -41,8 +42,14 @@ def wsgi(api: Api) -> Any:
     return application
 
 
-API = Api("memory://")
-schema = schemathesis.openapi.from_wsgi("/openapi.json", wsgi(API))
+@pytest.fixture(scope="module")
+def contract() -> Any:
+    """The contract, as the API itself returns it."""
+    return schemathesis.openapi.from_wsgi("/openapi.json", wsgi(Api("memory://")))
+
+
+# Requests are made up by the process that runs a test: at collection, each process would make up all of them.
+schema = schemathesis.pytest.from_fixture("contract")
 
 
 def keeps_the_contract(name: str) -> Any:

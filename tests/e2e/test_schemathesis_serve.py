@@ -21,7 +21,15 @@ from tests.support.serve_process import serving
 EXAMPLES = 6  # of each operation
 SHORT_S = 0.05  # nobody waits for longer
 
-schema = schemathesis.openapi.from_path(ROOT / "openapi.json")
+
+@pytest.fixture(scope="module")
+def contract() -> Any:
+    """The contract, from the repository."""
+    return schemathesis.openapi.from_path(ROOT / "openapi.json")
+
+
+# Requests are made up by the process that runs a test: at collection, each process would make up all of them.
+schema = schemathesis.pytest.from_fixture("contract")
 
 
 @pytest.fixture(scope="module")
