@@ -63,6 +63,9 @@ class Shard:
         self.reads = 0
         self.left: dict[bytes, str] = {}  # every job that left the head for a table, and its last state
         self._tables: set[str] = set()  # those looked into
+        self._spans: dict[
+            Span, tuple[bytes, list[JobRecord]]
+        ] = {}  # those looked into: what was read, its jobs
         self._n: dict[str, int] = {}
         self._drawn = 0
 
@@ -184,8 +187,14 @@ class Shard:
         yield from backlog.tail
 
     def inside(self, span: Span) -> list[JobRecord]:
-        """Every job still to come in a span, its numbers checked."""
+        """Every job still to come in a span, its numbers checked. A span is looked into again if its object changed."""
         data = self.objects[span.name]
+        known = self._spans.get(span)
+        if known is None or known[0] is not data:
+            known = self._spans[span] = data, self._look_into(span, data)
+        return known[1]
+
+    def _look_into(self, span: Span, data: bytes) -> list[JobRecord]:
         if span.level:
             jobs = [job for child in decode_index(data, span.name) for job in self.inside(child)]
         else:
