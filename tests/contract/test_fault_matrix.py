@@ -1,28 +1,34 @@
-"""Completeness of the fault matrix: every kind of store, every entry, every fault, and the number that the docs state.
-
-``test_fault_matrix_*.py`` beside this file try the cells.
-"""
+"""The fault matrix: each entry on each kind of store through each fault, and what makes it complete."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
+
+import pytest
 
 from osqueue.stores import address
-from tests.support.matrix_cells import GROUPS, MOMENTS, cells_of
+from tests.support import matrix_cells
+from tests.support.matrix_cells import CELLS, KINDS, MOMENTS
 from tests.support.matrix_entries import ENTRIES, OTHERS
-from tests.support.matrix_stores import FAULTS
+from tests.support.matrix_entry import Entry
+from tests.support.matrix_stores import FAULTS, StoreKind
 from tests.support.places import ROOT
 from tests.support.source import MODULES, dotted, names_used, parse
 
-KINDS = [kind for group in GROUPS.values() for kind in group]
+
+@pytest.fixture(scope="module")
+def kind(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreKind]:
+    """A kind of store, with the servers that its places share."""
+    made: StoreKind = request.param(request.getfixturevalue, tmp_path_factory.mktemp("matrix"))
+    yield made
+    made.close()
 
 
-def test_the_matrix_has_a_file_for_each_group_of_kinds() -> None:
-    prefix = f"{Path(__file__).stem}_"
-    files = {path.stem.removeprefix(prefix): path for path in Path(__file__).parent.glob(f"{prefix}*.py")}
-    assert files.keys() == GROUPS.keys()
-    for group, path in files.items():
-        assert f'cells_of("{group}"), indirect' in path.read_text(encoding="utf-8")
+@pytest.mark.parametrize(("kind", "entry", "fault"), CELLS, indirect=["kind"])
+def test_an_entry_reports_a_fault_and_works_after_it(
+    kind: StoreKind, entry: type[Entry], fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matrix_cells.run(kind, entry, fault, monkeypatch)
 
 
 def test_the_matrix_has_every_kind_of_store() -> None:
@@ -47,6 +53,6 @@ def test_the_matrix_has_every_entry() -> None:
 def test_the_matrix_has_as_many_cells_as_the_documentation_says() -> None:
     page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
     section = page.partition("## When the store fails\n")[2].partition("\n## ")[0]
-    assert f"{sum(map(len, map(cells_of, GROUPS))) * len(MOMENTS):,} cells" in section
+    assert f"{len(CELLS) * len(MOMENTS):,} cells" in section
     for name in (*FAULTS, *(entry.name for entry in ENTRIES)):
         assert f"| {name} |" in section

@@ -22,7 +22,7 @@ GROWING = ("open", "makedirs", "link", "mkfifo", "write", "pwrite")  # what take
 # By fault: what the system reports, and the calls that report it.
 ERRORS: dict[str, tuple[int, tuple[str, ...]]] = {
     "refused": (errno.EACCES, PATHS),
-    "throttled": (errno.ENFILE, ("open",)),
+    "throttled": (errno.ENFILE, ("open", "scandir")),
     "cut": (errno.EIO, DATA),
     "gone": (errno.ESTALE, (*PATHS, *DATA)),
     "full": (errno.ENOSPC, GROWING),

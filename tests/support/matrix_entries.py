@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from osqueue import AsyncPacer, AsyncQueue, Pacer, Queue
 from osqueue.asgi.admission import Admission
-from osqueue.asgi.app import ApiEndpoint
+from osqueue.asgi.app import ServerApp
+from osqueue.asgi.readiness import LOOK_SECONDS
 from osqueue.aws_lambda import Function
 from osqueue.bulk.writer import BulkWriter
 from osqueue.contract import functions
@@ -63,7 +65,7 @@ class EventsEntry(Entry):
     """``listen``: each event of the queue once, in order."""
 
     name = "listen"
-    unhurt = ("full", "hung")
+    only_reads = True
     covers = ("queue.opening",)
 
     def begin(self) -> None:
@@ -96,25 +98,58 @@ class EventsEntry(Entry):
 
 # ── Servers ──────────────────────────────────────────────────────────────────
 class ServeEntry(Awaiting):
-    """``osqueue serve``: its ASGI application."""
+    """``osqueue serve``: its ASGI application. It is not ready while a fault lasts, and is ready again afterwards."""
 
     name = "serve"
     covers = ("cli.serve", "asgi.server", "server.app")
 
     def open(self) -> Any:
         self.patch.setattr("osqueue.queue.asynchronous.AsyncDriver", VirtualDriver)
-        api = AsyncApi(self.place.open(self.machine), machine=self.machine)
-        return ApiEndpoint(api, Admission(None))
+        return ServerApp(AsyncApi(self.place.open(self.machine), machine=self.machine), Admission(None))
 
     def call(self, payload: str) -> None:
-        self.give(payload, lambda text: self.runner.run(self.post(text)))
+        try:
+            self.give(payload, self.post)
+        except Unavailable:
+            self.check_not_ready()
+            raise
 
-    async def post(self, text: str) -> None:
+    def recover(self, payload: str) -> None:
+        """Be ready before any call succeeds: a load balancer sends none to a server that is not ready."""
+        status, content = self.look()
+        assert status == 200, f"not ready after the fault: {content}"
+        self.call(payload)
+
+    def check_not_ready(self) -> None:
+        """Compare what readiness reports with the fault that is on."""
+        kind, fault = self.place.kind, self.place.switch.fault
+        assert fault is not None
+        status, content = self.look()
+        if fault in kind.lists_pass:
+            assert status == 200, content
+            return
+        assert status == 503, "ready in spite of the fault"
+        assert re.search(kind.names[fault], content["reason"]), f"it does not name the cause: {content}"
+        assert kind.secret not in content["reason"], "the reason shows a secret"
+
+    def look(self) -> tuple[int, Any]:
+        """Return what `/readyz` reports once no earlier reply of the store is believed any more."""
+        self.machine.sleep(LOOK_SECONDS)
+        status, body = self.request("GET", "/readyz")
+        return status, json.loads(body)
+
+    def post(self, text: str) -> None:
         body = json.dumps({"payload": text}).encode()
-        path = f"/v1/queues/{NAME}/jobs"
+        _raise_failure(*self.request("POST", f"/v1/queues/{NAME}/jobs", body))
+
+    def request(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+        """Return the status and the body of the response to a request."""
+        return self.runner.run(self.respond(method, path, body))
+
+    async def respond(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         scope = {
             "type": "http",
-            "method": "POST",
+            "method": method,
             "path": path,
             "raw_path": path.encode(),
             "query_string": b"",
@@ -131,8 +166,8 @@ class ServeEntry(Awaiting):
         async def send(message: Any) -> None:
             sent.append(message)
 
-        await self.opened(scope, receive, send)
-        _raise_failure(sent[0]["status"], b"".join(each.get("body", b"") for each in sent[1:]))
+        await self.opened.asgi(scope, receive, send)
+        return sent[0]["status"], b"".join(each.get("body", b"") for each in sent[1:])
 
 
 class FunctionEntry(Entry):
@@ -234,7 +269,7 @@ class ElectionEntry(Entry):
 
     name = "Election"
     covers = ("election.base",)
-    unhurt = ("hung",)
+    unhurt: ClassVar = {"hung": "a folder creates an object without a lock"}
 
     def begin(self) -> None:
         self.opened = self.open()
@@ -355,7 +390,7 @@ class SparkEntry(Entry):
     name = "spark.read"
     covers = ("spark.options",)
     absent: ClassVar = {"memory": "its workers are other processes"}
-    unhurt = ("full", "hung")
+    only_reads = True
 
     def begin(self) -> None:
         from osqueue.spark import live

@@ -29,9 +29,8 @@ class Entry:
     name: ClassVar[str]
     covers: ClassVar[tuple[str, ...]]  # the modules of the library that open a store for it
     absent: ClassVar[Mapping[str, str]] = {}  # by kind of store: the reason why it does not open one
-    unhurt: ClassVar[
-        tuple[str, ...]
-    ] = ()  # faults that may leave a call unhurt: it needs no write, or no lock
+    unhurt: ClassVar[Mapping[str, str]] = {}  # by fault that may leave a call unhurt: the reason
+    only_reads: ClassVar[bool] = False  # a call does, so faults that no read meets leave it unhurt
     real_time: ClassVar[bool] = False  # it waits by the machine's own clock
 
     def __init__(self, place: Place, patch: pytest.MonkeyPatch) -> None:
@@ -77,7 +76,7 @@ class Entry:
 
     def found(self) -> list[str]:
         """The payloads in the queue, by a reader of its own."""
-        with Queue(open_store(self.place.direct, self.machine), NAME, machine=self.machine) as reader:
+        with Queue(self.rival.store, NAME, machine=self.machine) as reader:
             payloads = []
             while leases := reader.claim(1000):
                 payloads += [lease.payload.rstrip(".") for lease in leases]

@@ -69,7 +69,9 @@ class StoreKind:
     absent: ClassVar[Mapping[str, str]] = {}  # by fault: the reason why the kind does not have it
     secret: ClassVar[str] = SECRET  # that no error may show
     own_clock: ClassVar[bool] = False  # it runs by a clock that no test moves
-    reads_pass: ClassVar[tuple[str, ...]] = ("full",)  # faults that no read meets
+    # By fault that no read meets, and by fault that no listing meets: the reason. `/readyz` lists: it stays at 200.
+    reads_pass: ClassVar[Mapping[str, str]] = {"full": "a read takes no room"}
+    lists_pass: ClassVar[Mapping[str, str]] = reads_pass
     names: ClassVar[Mapping[str, str]]  # by fault: what an error says of its cause, as a pattern
 
     def __init__(self, given: Callable[[str], Any], folder: Path) -> None:
@@ -146,7 +148,8 @@ class FileKind(StoreKind):
 
     name = "file"
     schemes = ("file",)
-    reads_pass = ("full", "hung")
+    reads_pass: ClassVar = {**StoreKind.reads_pass, "hung": "a read waits for no lock"}
+    lists_pass: ClassVar = {**reads_pass, "cut": "a listing reads no content of a file"}
     absent: ClassVar = {
         **dict.fromkeys(("credentials", "rotated"), "it takes no credentials"),
         "missing": "a folder that does not exist is an empty store: the next write makes it",
