@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 
 from osqueue import AsyncQueue, Cancel, Fail, Queue, Retry, Snooze, WorkerJob
+from osqueue.worker import loop
 from osqueue.worker.loop import Worker
 from tests.support.patience import PATIENCE
 
@@ -112,31 +116,82 @@ def test_a_payload_that_does_not_decode_and_a_result_that_cannot_be_stored_spoil
     assert (tally.completed, tally.failed) == (1, 2)
 
 
-def test_the_first_job_waits_for_others_until_the_batch_is_full(q: Queue[Any]) -> None:
-    sizes: list[int] = []
-    q.handler(kind="row", batch=3, within=1)(lambda jobs: sizes.append(len(jobs)))
-    worker = Worker(q, poll=0.05, signals=False)
+class BatchWaits:
+    """The waits of batches for more jobs: they end when a test ends them. Batches look for jobs often meanwhile."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds: list[float] = []  # for which each would have lasted
+        self._ends: list[Callable[[], object]] = []
+        monkeypatch.setattr(loop, "LOOKS_PER_WAIT", 100 * PATIENCE)
+        monkeypatch.setattr(asyncio.BaseEventLoop, "call_later", self._patched())
+
+    def _patched(self) -> Callable[..., asyncio.TimerHandle]:
+        call_later = asyncio.BaseEventLoop.call_later
+
+        def noted(of: Any, delay: float, callback: Any, *args: Any, **options: Any) -> asyncio.TimerHandle:
+            if getattr(callback, "__func__", None) is Worker._begin_what_there_is:
+                self._ends.append(partial(of.call_soon_threadsafe, callback, *args))
+                self.seconds.append(delay)
+            return call_later(of, delay, callback, *args, **options)
+
+        return noted
+
+    def end(self) -> None:
+        """End the first wait."""
+        self._ends[0]()
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> BatchWaits:
+    return BatchWaits(monkeypatch)
+
+
+def until(condition: Callable[[], object]) -> None:
+    while not condition():
+        threading.Event().wait(0.001)
+
+
+@contextmanager
+def working(q: Queue[Any]) -> Iterator[Worker]:
+    """Run a worker until the queue is empty, beside the block."""
+    worker = Worker(q, poll=0.05, until_empty=True, signals=False)
     thread = threading.Thread(target=worker.run)
-    add(q, 1)
     thread.start()
-    while not worker.tally.claimed:
-        threading.Event().wait(0.01)
-    add(q, 2)
-    while not sizes:
-        threading.Event().wait(0.01)
-    worker.stop()
+    yield worker
     thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def test_the_first_job_waits_for_others_until_the_batch_is_full(q: Queue[Any], waits: BatchWaits) -> None:
+    sizes: list[int] = []
+    q.handler(kind="row", batch=3, within=PATIENCE)(lambda jobs: sizes.append(len(jobs)))
+    add(q, 1)
+    with working(q):
+        until(lambda: waits.seconds)
+        add(q, 2)
     assert sizes == [3]
 
 
-def test_it_begins_with_what_there_is_when_the_time_is_up(q: Queue[Any]) -> None:
+def test_it_begins_with_what_there_is_when_the_time_is_up(q: Queue[Any], waits: BatchWaits) -> None:
     sizes: list[int] = []
-    q.handler(kind="row", batch=100, within=0.2)(lambda jobs: sizes.append(len(jobs)))
+    q.handler(kind="row", batch=100, within=PATIENCE)(lambda jobs: sizes.append(len(jobs)))
     add(q, 2)
-    late = threading.Timer(0.05, lambda: add(q, 3))
-    late.start()
-    assert q.run(until_empty=True).completed == 5
-    assert sizes == [5]
+    with working(q) as worker:
+        until(lambda: waits.seconds)
+        add(q, 3)
+        until(lambda: worker.tally.claimed == 5)
+        waits.end()
+    assert (sizes, waits.seconds) == ([5], [PATIENCE])
+
+
+def test_a_job_with_a_time_limit_does_not_spend_it_in_waiting(q: Queue[Any], waits: BatchWaits) -> None:
+    sizes: list[int] = []
+    q.handler(kind="row", batch=10, within=PATIENCE)(lambda jobs: sizes.append(len(jobs)))
+    add(q, 2, run_within=PATIENCE)
+    with working(q):
+        until(lambda: waits.seconds)
+        waits.end()
+    assert (sizes, waits.seconds) == ([2], [PATIENCE / 2])
 
 
 def test_a_stop_gives_back_what_waits_for_others(q: Queue[Any]) -> None:
@@ -188,14 +243,6 @@ def test_a_batch_of_which_every_job_timed_out_is_cancelled() -> None:
 
     assert asyncio.run(main()).failed == 3
     assert stopped == [True]
-
-
-def test_a_job_with_a_time_limit_does_not_spend_it_in_waiting(q: Queue[Any]) -> None:
-    sizes: list[int] = []
-    q.handler(kind="row", batch=10, within=PATIENCE)(lambda jobs: sizes.append(len(jobs)))
-    add(q, 2, run_within=0.4)
-    assert q.run(until_empty=True).completed == 2
-    assert sizes == [2]
 
 
 def test_a_lost_lease_and_a_cancel_concern_their_job_alone(q: Queue[Any]) -> None:
