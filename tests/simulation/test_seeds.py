@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from functools import cache
 
@@ -66,6 +67,17 @@ SEEDS = [
     ("refusals", 0),
     ("throttled", 0),
 ]
+
+
+def test_a_clock_that_is_ahead_writes_no_warning(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python writes the warnings of a logger without a handler to stderr."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr(logging, "lastResort", logging.StreamHandler())
+    logging.getLogger("osqueue.other").warning("shown")
+    logging.getLogger("osqueue.clock").warning("not shown")
+    assert capsys.readouterr().err == "shown\n"
 
 
 @cache
