@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import hmac
 import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from importlib.util import find_spec
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 from urllib.request import Request, urlopen
 
+import boto3
 import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
@@ -19,13 +22,17 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from osqueue import Queue
 from osqueue.clock import MACHINE
 from osqueue.commit.driver import BlockingDriver
-from osqueue.maintenance import strays
+from osqueue.maintenance import removal, strays
 from osqueue.objects import archive, layout
-from osqueue.stores import azure
+from osqueue.objects.staging import UPLOADS, UPLOADS_SHARD
+from osqueue.stores import azure, s3
 from osqueue.stores.azure import AzureStore
 from osqueue.stores.base import Delete, Get, List, Listed, Put, Store
 from osqueue.stores.gcs import GcsStore
 from osqueue.stores.objects import ObjectStore
+from osqueue.stores.s3 import S3Store
+from osqueue.stores.s3_place import PLAIN, S3Options
+from osqueue.stores.stray_keys import listing_query
 from tests.support import azure_server, gcs_server
 from tests.support.patience import PATIENCE
 from tests.support.replies import error_of
@@ -55,6 +62,15 @@ def azure_with(endpoint: str, place: str) -> tuple[ObjectStore, Callable[[str], 
     return AzureStore(container, prefix, endpoint), put
 
 
+def s3_with(endpoint: str | None, bucket: str) -> tuple[ObjectStore, Callable[[str], None]]:
+    direct = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
+
+    def put(key: str) -> None:
+        direct.put_object(Bucket=bucket, Key=f"p/{key}", Body=b"")
+
+    return S3Store(bucket, "p", endpoint), put
+
+
 @pytest.fixture
 def signing_key(gcs: gcs_server.GcsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     key = SIGNER.private_bytes(
@@ -65,14 +81,20 @@ def signing_key(gcs: gcs_server.GcsServer, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT_KEY", json.dumps(account))
 
 
-@pytest.fixture(params=["gs", "az", "az by a signature"])
+@pytest.fixture(params=["s3", "s3-express", "gs", "az", "az by a signature"])
 def opened(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Store, Callable[[str], None]]]:
     def value(name: str) -> Any:
         return request.getfixturevalue(name)
 
-    if request.param == "gs":
+    if request.param.startswith("s3"):
+        in_folders = request.param == "s3-express"
+        endpoint = None if in_folders else value("s3_endpoint")
+        store, put = s3_with(endpoint, value("directory_bucket" if in_folders else "s3_bucket"))
+        if not in_folders:
+            monkeypatch.setattr(s3, "find_spec", lambda name: None)  # signed URLs need no boto3
+    elif request.param == "gs":
         value("signing_key")
         store, put = gcs_with(value("gcs"), value("gcs_bucket"))
     else:
@@ -104,6 +126,7 @@ def test_listings_by_signed_urls_go_on_from_page_to_page(
         put(key)
     monkeypatch.setattr(azure, "PAGE_KEYS", 3)
     monkeypatch.setattr(gcs_server, "PAGE_KEYS", 3)
+    monkeypatch.setattr(s3, "listing_query", lambda *given: {**listing_query(*given), "max-keys": "3"})
     assert store.perform(List("a/")) == Listed(KEYS, more=False)
     assert store.perform(List("a/", limit=7)) == Listed(KEYS[:7], more=True)
     assert store.perform(List("a/", after="a//x", limit=3)) == Listed(KEYS[5:], more=False)
@@ -129,6 +152,25 @@ def test_a_queue_works_among_such_keys_and_the_doctor_names_them(
     assert f"{folder}/x" in in_archive.found
 
 
+@pytest.mark.parametrize("opened", ["s3", "gs", "az"], indirect=True)
+def test_purges_and_removals_leave_such_keys(
+    opened: tuple[Store, Callable[[str], None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, put = opened
+    q: Queue[int] = Queue(store, "mail")
+    job = q.enqueue(1)
+    driver = BlockingDriver(store, MACHINE)
+    uploads = f"{layout.root_of('mail', UPLOADS_SHARD)}{UPLOADS}"
+    for key in ("/x", "//x"):
+        put(uploads + key)
+    q.purge(job.job_id)
+    assert store.perform(List(uploads)) == Listed((f"{uploads}//x",), more=False)
+    monkeypatch.setattr(s3, "find_spec", find_spec)  # conditional deletion needs boto3
+    found = driver.run(removal.look("mail"))
+    assert driver.run(removal.remove(found, MACHINE, with_archive=True)) > 0
+    assert not driver.run(removal.look("mail")).exists(with_archive=True)
+
+
 def test_requests_for_such_keys_fail_for_good_and_name_the_command(
     opened: tuple[Store, Callable[[str], None]],
 ) -> None:
@@ -140,7 +182,9 @@ def test_requests_for_such_keys_fail_for_good_and_name_the_command(
             assert repr(key)[1:-1] in error.message
     error = error_of(store.perform(Get("a//x")))
     assert re.search(
-        r"gcloud storage rm gs://\S+/a//x$|az storage blob delete .* --name \S+/a//x$", error.message
+        r"gcloud storage rm gs://\S+/a//x$|az storage blob delete .* --name \S+/a//x$"
+        r"|aws s3api delete-object --bucket \S+ --key p/a//x$",
+        error.message,
     )
 
 
@@ -164,14 +208,47 @@ def test_the_signature_of_a_listing_covers_its_query(
     SIGNER.public_key().verify(signature, signed.encode(), padding.PKCS1v15(), hashes.SHA256())
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "options", "server"),
+    [
+        (None, PLAIN, "https://s3.eu-west-1.amazonaws.com/jobs"),
+        (None, S3Options(addressing="virtual"), "https://jobs.s3.eu-west-1.amazonaws.com/"),
+        ("http://host:9000/", PLAIN, "http://host:9000/jobs"),
+        ("http://host:9000", S3Options(addressing="virtual"), "http://jobs.host:9000/"),
+    ],
+)
+def test_s3_signs_the_query_of_a_listing_for_the_server_of_its_bucket(
+    aws_environment: None, endpoint: str | None, options: S3Options, server: str
+) -> None:
+    store = S3Store("jobs", "p", endpoint, "eu-west-1", options)
+    with closing(store):
+        url = urlsplit(next(store.listing_url("p/a/", "p/a/ 'é+", "")).blocking().partition("#")[0])
+    assert f"{url.scheme}://{url.netloc}{url.path}" == server
+    query = dict(parse_qsl(url.query))
+    signature = query.pop("X-Amz-Signature")
+    assert (query["prefix"], query["start-after"]) == ("p/a/", "p/a/ 'é+")
+    canonical = "&".join(f"{quote(name, safe='')}={quote(query[name], safe='')}" for name in sorted(query))
+    text = f"GET\n{url.path}\n{canonical}\nhost:{url.netloc}\n\nhost\nUNSIGNED-PAYLOAD"
+    scope = query["X-Amz-Credential"].partition("/")[2]
+    key = b"AWS4testing"
+    for part in scope.split("/"):
+        key = hmac.digest(key, part.encode(), hashlib.sha256)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    signed = f"AWS4-HMAC-SHA256\n{query['X-Amz-Date']}\n{scope}\n{digest}"
+    assert hmac.digest(key, signed.encode(), hashlib.sha256).hex() == signature
+
+
 def test_without_a_signature_the_error_of_a_listing_names_the_key_and_the_remedies(
     gcs: gcs_server.GcsServer,
     gcs_bucket: str,
+    directory_bucket: str,
     azure_endpoint: str,
     azure_place: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(s3, "find_spec", lambda name: None)
     for (store, put), remedies in (
+        (s3_with(None, directory_bucket), ["osqueue[boto3]", f"{directory_bucket} --key p/a//x"]),
         (gcs_with(gcs, gcs_bucket), ["Token Creator", f"gs://{gcs_bucket}/p/a//x"]),
         (azure_with(azure_endpoint, azure_place), ["AZURE_STORAGE_ACCOUNT_KEY", "az storage blob delete"]),
     ):

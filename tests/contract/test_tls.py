@@ -15,7 +15,7 @@ import pytest
 from osqueue import Queue
 from osqueue.errors import OsqueueError, Unavailable
 from osqueue.stores.address import open_store
-from osqueue.stores.base import AnnouncedPut, Get, Put, PutIfAbsent, Store, Written
+from osqueue.stores.base import AnnouncedPut, Get, List, Listed, Put, PutIfAbsent, Store, Written
 from osqueue.stores.s3 import S3Store
 from osqueue.stores.s3_boto import BotoStore
 from tests.support.certificates import HOST, LASTS, OVER, Authority, served
@@ -78,6 +78,20 @@ def test_an_authority_is_trusted_where_the_address_names_it(
             error = refusal(opened(client, not_named))
             assert "authority that is not trusted here" in error.message
         assert len(told.arrived) == 1
+
+
+def test_a_listing_by_signed_urls_trusts_the_authority_of_the_address(
+    aws_environment: None, authority: Authority
+) -> None:
+    with told_server(served(authority.signed())) as told:
+        told.answers(
+            200,
+            body="<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>a//x</Key><Size>0</Size>"
+            "<LastModified>2026-01-01T00:00:00Z</LastModified></Contents></ListBucketResult>",
+        )
+        store = open_store(f"s3://some-bucket?endpoint={told.endpoint}&ca={authority.bundle}")
+        assert store.perform(List("a/")) == Listed(("a//x",), more=False)
+        assert len(told.arrived) == 2
 
 
 @CLIENTS

@@ -50,6 +50,7 @@ from ..stores.base import (
     Unchanged,
     Written,
 )
+from ..stores.stray_keys import is_nameable
 
 LIVE = (PROCESSING, QUEUED, SCHEDULED, FAILING)  # jobs that somebody still waits for
 LISTS_MAX = 10  # rounds of listing and deleting; what was under way when the heads were marked lands within one or two
@@ -150,7 +151,10 @@ def _head(shard: int, reply: StoreReply) -> HeadFound:
 
 
 def _keys(queue: str) -> Flow[dict[str, tuple[str, ...]]]:
-    """The keys of everything but the heads and the register, by what they are."""
+    """The keys of everything but the heads and the register, by what they are.
+
+    Left out are keys that the queue cannot have written, and that a store may refuse to delete.
+    """
     roots = [root_of(queue, shard) for shard in range(limits.SHARDS_MAX)]
     places = [
         *(("shards", root) for root in roots),
@@ -163,7 +167,7 @@ def _keys(queue: str) -> Flow[dict[str, tuple[str, ...]]]:
     listed = yield from together([inventory.keys(prefix) for _, prefix in places])
     found: dict[str, list[str]] = {}
     for (what, prefix), keys in zip(places, listed, strict=True):
-        for key in keys:
+        for key in filter(is_nameable, keys):
             if what != "shards":
                 found.setdefault(what, []).append(key)
             elif key != prefix + HEAD:  # segments, bodies, finished: by their folders

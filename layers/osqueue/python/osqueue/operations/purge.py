@@ -34,6 +34,7 @@ from ..objects import id_index, segments
 from ..objects.layout import read_state, root_of, unavailable
 from ..objects.staging import UPLOADS, UPLOADS_SHARD
 from ..stores.base import Delete, Deleted, List, Listed
+from ..stores.stray_keys import is_nameable
 from .dead_letters import DeadLetterFlows
 from .purge_shard import TRIES, ShardPurge, Target, changes_too_fast
 
@@ -75,17 +76,18 @@ class PurgeFlows(DeadLetterFlows):
 
         Who is about to name one is told so, and uploads it again.
         """
-        more = True
+        more, after = True, ""
         while more:
-            listed = yield from ask(List(f"{root_of(self.queue, UPLOADS_SHARD)}{UPLOADS}/"), OBJECT)
+            listed = yield from ask(
+                List(f"{root_of(self.queue, UPLOADS_SHARD)}{UPLOADS}/", after=after), OBJECT
+            )
             if not isinstance(listed, Listed):
                 raise unavailable(listed, "the list of what was uploaded")
-            if not listed.keys:
-                return
-            gone = yield from ask(Delete(listed.keys), OBJECT)
-            if not isinstance(gone, Deleted):
-                raise unavailable(gone, "the deletion of what was uploaded")
-            more = listed.more
+            more, after = listed.more, listed.keys[-1] if listed.keys else ""
+            if keys := tuple(filter(is_nameable, listed.keys)):  # others are not the queue's
+                gone = yield from ask(Delete(keys), OBJECT)
+                if not isinstance(gone, Deleted):
+                    raise unavailable(gone, "the deletion of what was uploaded")
 
     def _target(self, text: str, dead_only: bool) -> QueueFlow[Target]:
         found = yield from self.locate(text)

@@ -29,6 +29,7 @@ from .base import (
 )
 from .faults import FaultWords, StoreFault
 from .objects import Call, ObjectStore, Steps
+from .stray_keys import listing_query
 
 DELETE_KEYS_MAX = 10  # obstore sends a request for each key, as many at a time
 REFUSED_MAX = 1000  # versions that are remembered; what is asked for again is asked for at once
@@ -137,12 +138,9 @@ class GcsStore(ObjectStore):
 
         obstore's deletion takes none, and gives nobody the token that a request of our own would need.
         """
-        import obstore
-
         condition = {"x-goog-if-generation-match": _generation(request.version)}
         client = self.client(**self.manners(default_headers=condition))
-        path = self.prefix + request.key
-        yield Call(lambda: obstore.delete(client, path), lambda: obstore.delete_async(client, path))
+        yield self.call("delete", self.prefix + request.key, client=client)
         return None
 
     def listing_url(self, prefix: str, after: str, token: str) -> Generator[Call, Any, str]:
@@ -153,24 +151,13 @@ class GcsStore(ObjectStore):
         """
         from datetime import timedelta
 
-        import obstore
         import obstore.store
 
-        query = {"list-type": "2", "prefix": prefix}
-        if token:
-            query["continuation-token"] = token
-        elif after:
-            query["start-after"] = after
         base = f"{(self.endpoint or f'https://{_DEFAULT_HOST}').rstrip('/')}/{quote(self.bucket)}"
-        client = obstore.store.GCSStore(
-            self.bucket, base_url=f"{base}?{urlencode(query, quote_via=quote)}#", **self.manners()
-        )
-        period = timedelta(minutes=SIGNED_MINUTES)
+        query = urlencode(listing_query(prefix, after, token), quote_via=quote)
+        client = obstore.store.GCSStore(self.bucket, base_url=f"{base}?{query}#", **self.manners())
         try:
-            url = yield Call(
-                lambda: obstore.sign(client, "GET", "", period),
-                lambda: obstore.sign_async(client, "GET", "", period),
-            )
+            url = yield self.call("sign", "GET", "", timedelta(minutes=SIGNED_MINUTES), client=client)
         except Exception as error:
             fault = self._fault(error)
             if fault.unidentified or fault.status in (401, 403):

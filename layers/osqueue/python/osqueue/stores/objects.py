@@ -109,6 +109,7 @@ class ObjectStore(PerformingStore):
     delete_keys_max: ClassVar[int]  # in one call of obstore
     removal: ClassVar[str]  # command line that deletes an object: see stray_keys
     listing_headers: ClassVar[dict[str, str]] = {}  # of a listing by a signed URL
+    authorities: str | None = None  # file of the certificate authorities to trust
 
     def __init__(self, bucket: str, prefix: str, endpoint: str | None, timeouts: Timeouts = TIMEOUTS) -> None:
         if find_spec("obstore") is None:
@@ -310,7 +311,7 @@ class ObjectStore(PerformingStore):
             try:
                 url = yield from self.listing_url(prefix, after, token)
                 page: ListedPage = yield in_either_form(
-                    lambda: page_in(send("GET", url, self.listing_headers, timeout_s))
+                    lambda: page_in(send("GET", url, self.listing_headers, timeout_s, self.authorities))
                 )
             except Exception as error:  # noqa: BLE001 - sorted by _fault
                 reason = (
@@ -361,11 +362,11 @@ class ObjectStore(PerformingStore):
 
     # ── Clients ──────────────────────────────────────────────────────────────
 
-    def call(self, name: str, *arguments: Any, **options: Any) -> Call:
-        """A function of obstore, with the client as its first argument."""
+    def call(self, name: str, *arguments: Any, client: Any = None, **options: Any) -> Call:
+        """A function of obstore, with the client as its first argument. ``client`` is another than the store's."""
         import obstore
 
-        client = self._open()
+        client = client or self._open()
         return Call(
             lambda: getattr(obstore, name)(client, *arguments, **options),
             lambda: getattr(obstore, f"{name}_async")(client, *arguments, **options),

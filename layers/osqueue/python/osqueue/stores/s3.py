@@ -13,6 +13,7 @@ from collections.abc import Generator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import quote, urlencode
 
 from ..errors import NotSupported, Rejected
 from .base import AnnouncedPut, DeleteIfMatch, Failed, Get, List, PresignedRequest, StoreReply, StoreRequest
@@ -22,6 +23,7 @@ from .s3_faults import PAGE_KEYS_MAX, S3Fault
 from .s3_place import (
     PLAIN,
     S3Options,
+    bucket_url,
     condition,
     default_endpoint,
     endpoint_of,
@@ -29,10 +31,12 @@ from .s3_place import (
     is_directory,
     name_bytes_max,
 )
+from .stray_keys import listing_query, not_listed
 
 if TYPE_CHECKING:
     from .s3_boto import BotoStore
 
+SIGNED_MINUTES = 15
 # Where obstore finds credentials by itself without a network round trip. boto3 knows the other places.
 _CREDENTIALS_IN_ENVIRONMENT = (
     "AWS_ACCESS_KEY_ID",
@@ -73,6 +77,7 @@ class S3Store(ObjectStore):
                 field="region" if self.region is None else "endpoint",
             )
         self.options = options
+        self.authorities = options.ca
         if options.addressing == "virtual" and self.endpoint is not None:
             host_of(bucket, self.endpoint)
         self.name_bytes_max = name_bytes_max(self.endpoint)
@@ -88,7 +93,8 @@ class S3Store(ObjectStore):
         if boto is not None:
             boto.close()
 
-    def client(self, **manners: Any) -> Any:
+    def client(self, listing: str | None = None, **manners: Any) -> Any:
+        """Open obstore's client. ``listing`` is the URL of a listing, for the client that signs it."""
         from datetime import timedelta
 
         import obstore.store
@@ -97,6 +103,8 @@ class S3Store(ObjectStore):
         options: dict[str, Any] = {"virtual_hosted_style_request": own.addressing == "virtual"}
         if (endpoint := self.endpoint or endpoint_of(self.region)) is not None:
             options["endpoint"] = host_of(self.bucket, endpoint) if own.addressing == "virtual" else endpoint
+        if listing is not None:
+            options |= {"virtual_hosted_style_request": True, "endpoint": listing}
         if self.region is not None:
             options["region"] = self.region
         if not self.ordered:
@@ -121,21 +129,26 @@ class S3Store(ObjectStore):
         return self._failed(reply.error) if isinstance(reply, Failed) else reply
 
     def list_strays(self, request: List, stray: str) -> Steps:
-        """List through boto3, which takes every key. Where it is missing, name the key and the remedies."""
-        if find_spec("boto3") is None:
+        """Carry out a listing by signed URLs, or through boto3 in a directory bucket, whose sessions sign none."""
+        if self.ordered:
             return (yield from super().list_strays(request, stray))
-        return (yield from self.use_stray(request, stray))
-
-    def listing_url(self, prefix: str, after: str, token: str) -> Generator[Call, Any, str]:
-        yield from ()
-        raise NotSupported("it is done with boto3. Remedy: pip install 'osqueue[boto3]'.")
-
-    def use_stray(self, request: StoreRequest, path: str) -> Steps:
-        """Carry out a request through boto3, which takes every key."""
         if find_spec("boto3") is None:
-            return (yield from super().use_stray(request, path))
+            needed = NotSupported(
+                "a directory bucket needs boto3 for that. Remedy: pip install 'osqueue[boto3]'."
+            )
+            return Failed(not_listed(self.prefix + request.prefix, stray, needed, self.removal, self.bucket))
         reply: StoreReply = yield in_either_form(lambda: self._through_boto(request))
         return self._failed(reply.error) if isinstance(reply, Failed) else reply
+
+    def listing_url(self, prefix: str, after: str, token: str) -> Generator[Call, Any, str]:
+        """Sign the URL by a client made for this one request, whose server's address has the query: see GcsStore."""
+        from datetime import timedelta
+
+        query = {**listing_query(prefix, after, token), "encoding-type": "url"}
+        base = bucket_url(self.bucket, self.endpoint, self.region, self.options.addressing)
+        client = self.client(f"{base}?{urlencode(query, quote_via=quote)}#", **self.manners())
+        url = yield self.call("sign", "GET", "", timedelta(minutes=SIGNED_MINUTES), client=client)
+        return str(url).partition("#")[0]
 
     def perform_forked(self, request: StoreRequest) -> StoreReply:
         return self._through_boto(request)

@@ -24,6 +24,7 @@ class S3Options(Struct, frozen=True):
 
 
 PLAIN = S3Options()
+DEFAULT_REGION = "us-east-1"  # of clients that know no other
 
 
 def default_endpoint() -> str | None:
@@ -48,6 +49,14 @@ def host_of(bucket: str, endpoint: str) -> str:
             field="addressing",
         )
     return f"{scheme}://{bucket}.{host}"
+
+
+def bucket_url(bucket: str, endpoint: str | None, region: str | None, addressing: str | None) -> str:
+    """Return the URL of a general purpose bucket."""
+    base = (endpoint or endpoint_of(region) or f"https://s3.{region or DEFAULT_REGION}.amazonaws.com").rstrip(
+        "/"
+    )
+    return host_of(bucket, base) if addressing == "virtual" else f"{base}/{bucket}"
 
 
 def encryption(key: str) -> dict[str, str]:

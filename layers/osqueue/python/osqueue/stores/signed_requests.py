@@ -26,15 +26,22 @@ class NoResponse(Exception):
         self.timed_out = isinstance(reason, TimeoutError)
 
 
-def send(method: str, url: str, headers: Mapping[str, str], timeout_s: float) -> bytes:
-    """Send one request and return the body of its response. Raises ErrorStatus and NoResponse."""
+def send(
+    method: str, url: str, headers: Mapping[str, str], timeout_s: float, authorities: str | None = None
+) -> bytes:
+    """Send one request and return the body of its response. Raises ErrorStatus and NoResponse.
+
+    ``authorities`` is the file of the certificate authorities to trust. None: those that the system trusts.
+    """
+    import ssl
     from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen
 
     try:
         request = Request(url, method=method, headers=dict(headers))  # noqa: S310 - obstore or this package made it
-        with urlopen(request, timeout=timeout_s) as response:  # noqa: S310
+        trust = None if authorities is None else ssl.create_default_context(cafile=authorities)
+        with urlopen(request, timeout=timeout_s, context=trust) as response:  # noqa: S310
             return response.read()  # type: ignore[no-any-return]
     except HTTPError as error:
         with error:

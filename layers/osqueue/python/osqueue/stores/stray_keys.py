@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Generator
 from shlex import quote
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_plus
 
 from ..errors import NotSupported, OsqueueError, Unavailable
 from .base import Delete, List, PassTurn, StoreRequest, TakeTurn
@@ -59,10 +59,10 @@ def named_in(error: Exception) -> str:
 
 
 def not_listed(prefix: str, key: str, reason: OsqueueError, removal: str, bucket: str) -> Unavailable:
-    """Return the error of a listing that ends at such a key, and that no signed URL continues."""
+    """Return the error of a listing that ends at such a key, and that no other request continues."""
     return Unavailable(
         f"a listing below {prefix!r} ends at the key {key!r}, which is not the queue's."
-        f" It cannot go on by a signed URL: {reason.message} Or remove that object:"
+        f" It cannot go on: {reason.message} Or remove that object:"
         f" {_command(removal, bucket, key)}",
         permanent=reason.permanent or isinstance(reason, NotSupported),
     )
@@ -96,8 +96,18 @@ def keys_after(
             return keys
 
 
+def listing_query(prefix: str, after: str, token: str) -> dict[str, str]:
+    """Return the query of a listing in the API of S3, which GCS has as well."""
+    query = {"list-type": "2", "prefix": prefix}
+    if token:
+        query["continuation-token"] = token
+    elif after:
+        query["start-after"] = after
+    return query
+
+
 def page_in(body: bytes) -> ListedPage:
-    """Return what a listing of GCS or of Azure contains. Raises ValueError if the body is not a listing."""
+    """Return what a listing of S3, GCS or Azure contains. Raises ValueError if the body is not a listing."""
     from xml.etree import ElementTree  # here, because most listings need no second request
 
     try:
@@ -106,13 +116,16 @@ def page_in(body: bytes) -> ListedPage:
         raise ValueError(f"the listing is not XML: {error}") from None
     keys: list[str] = []
     token = ""
+    encoded = False
     for element in root.iter():
         kind = element.tag.rpartition("}")[2]
         if kind in ("Contents", "Blob"):
             keys += [_key(child) for child in element if child.tag.rpartition("}")[2] in ("Key", "Name")]
         elif kind in ("NextContinuationToken", "NextMarker"):
             token = element.text or ""
-    return ListedPage(keys, token)
+        elif kind == "EncodingType":  # of S3, for names that XML cannot hold
+            encoded = element.text == "url"
+    return ListedPage([unquote_plus(key) for key in keys] if encoded else keys, token)
 
 
 def _key(element: object) -> str:
