@@ -111,16 +111,18 @@ def test_what_is_known_to_be_flushed_is_read_without_a_flush(tmp_path: Path, dis
 def test_what_changed_in_place_and_was_not_flushed_is_flushed_by_who_tells_of_it(
     tmp_path: Path, disk: Disk
 ) -> None:
-    q, other = (Queue[Any](FileStore(tmp_path), "mail", timeout=0.5) for _ in range(2))
+    q, other = (Queue[Any](FileStore(tmp_path), "mail") for _ in range(2))
     job_id = q.enqueue(1).job_id
     assert job_id is not None
     assert other.status(job_id)
+    usual, q.timeout, other.timeout = q.timeout, 0.5, 0.5  # seconds that a refused flush is tried again
     disk.bad = True
     with pytest.raises(Unavailable, match="cannot flush"):
         q.enqueue(2)
     with pytest.raises(Unavailable, match="cannot flush"):
         other.status(job_id)
     disk.bad = False
+    other.timeout = usual
     disk.flushed.clear()
     for _ in range(2):
         assert other.status(job_id)

@@ -211,7 +211,7 @@ def test_a_stop_gives_back_what_waits_for_others(q: Queue[Any]) -> None:
 
 
 def test_a_job_that_times_out_fails_alone_and_the_others_complete(q: Queue[Any]) -> None:
-    @q.handler(kind="row", batch=10)
+    @q.handler(kind="row", batch=3)  # full: it begins before a job times out
     def load(jobs: list[WorkerJob[Any]]) -> list[int]:
         short = next(job for job in jobs if job.payload == 1)
         assert short.timed_out.wait(PATIENCE)
