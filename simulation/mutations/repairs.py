@@ -276,7 +276,7 @@ CONTROLS: tuple[Control, ...] = (
         amended_in_place,
         (in_repair("changed as it leaves", "the commit that changed it"),),
     ),
-    Control("the archive is evidence", archive_unread, (RUNS("runs again after a restore"),)),
+    Control("the archive is evidence", archive_unread, (RUNS("runs again after a restore", seed=4),)),
     Control(
         "results are looked for",
         results_unlooked_for,
@@ -330,7 +330,7 @@ CONTROLS: tuple[Control, ...] = (
         "purge: contents", lambda: _forgets("_wipe"), (in_repair("purged beside another", "was purged"),)
     ),
     Control("purge: objects", lambda: _forgets("_objects"), (RUNS("was purged"),)),
-    Control("purge: backups", lambda: _forgets("_backups"), (RUNS("was purged"),)),
+    Control("purge: backups", lambda: _forgets("_backups"), (RUNS("was purged", seed=6),)),
     Control("purge: state", lambda: _forgets("_forget"), (RUNS("still knows it"),)),
     Control(
         "purge: archive",

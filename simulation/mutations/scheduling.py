@@ -212,12 +212,14 @@ CONTROLS: tuple[Control, ...] = (
     Control(
         "a remembered tick is made up for",
         unremembered,
-        (in_runs("schedules", "nothing stands in the way of"),),
+        (in_runs("schedules", "nothing stands in the way of", seed=1),),
     ),
     Control(
-        "a restore counts again", as_before, (in_runs("schedules mended", "of theirs live|back in time"),)
+        "a restore counts again",
+        as_before,
+        (in_runs("schedules mended", "of theirs live|back in time", seed=4),),
     ),
-    Control("a purge leaves what is shared", wiped, (in_runs("schedules mended", "invariant 8", seeds=16),)),
+    Control("a purge leaves what is shared", wiped, (in_runs("schedules mended", "invariant 8", seed=14),)),
     Control(
         "the collector spares what schedules need",
         without_rows,

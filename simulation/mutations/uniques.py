@@ -136,7 +136,9 @@ def postponed_for_ever() -> AbstractContextManager[None]:
 
 CONTROLS: tuple[Control, ...] = (
     Control(
-        "the longest wait of a job", postponed_for_ever, (in_runs("uniques", "beyond its longest wait"),)
+        "the longest wait of a job",
+        postponed_for_ever,
+        (in_runs("uniques", "beyond its longest wait", seed=2),),
     ),
     Control("the old job goes", the_old_one_stays, (in_runs("uniques", "is in two places"),)),
     Control(
@@ -149,7 +151,7 @@ CONTROLS: tuple[Control, ...] = (
         not_followed,
         (
             in_scene("replaced and asked for by another", "a second job was accepted"),
-            in_runs("uniques", "a second job was accepted"),
+            in_runs("uniques", "a second job was accepted", seed=3),
         ),
     ),
     Control(
