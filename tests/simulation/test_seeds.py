@@ -17,20 +17,21 @@ from simulation.run import simulate
 from simulation.soak import ProfileTotal, Soak, run_soak
 from simulation.tight import limited
 
+# Where another test of this file looks at runs of a profile, the seed is one of its seeds: the run is made once.
 SEEDS = [
     ("calm", 0),
-    ("rough", 0),
+    ("rough", 2),
     ("crowd", 2),
     ("forgetful", 0),
     ("upgrade", 0),
     ("names", 0),
-    ("names", 1),
-    ("names", 2),
+    ("names", 10),
+    ("names", 11),
     ("names", 3),
     ("loads", 0),
-    ("loads", 2),
+    ("loads", 11),
     ("large results", 0),
-    ("large results", 1),
+    ("large results", 3),
     ("caps", 0),
     ("pages", 0),
     ("clocks", 0),
@@ -55,7 +56,7 @@ SEEDS = [
     ("schedules", 3),
     ("schedules mended", 1),
     ("follows", 2),
-    ("kinds", 5),
+    ("kinds", 2),
     ("throttles", 1),
     ("groups", 5),
     ("units", 0),
@@ -63,7 +64,7 @@ SEEDS = [
     ("fair", 0),
     ("groups in turn", 4),
     ("groups held", 2),
-    ("all shards", 1),
+    ("all shards", 2),
     ("refusals", 0),
     ("throttled", 0),
 ]
