@@ -84,7 +84,7 @@ def run(options: BenchOptions) -> Iterator[Figure]:
             mb = f"{tally.staged / 1e6:,.1f} MB staged, {tally.committed / 1e6:,.1f} MB committed"
             note = f"{mb}, {tally.sent / 1e6:,.1f} MB sent, {tally.read / 1e6:,.1f} MB read"
             lost = f"{title}, lost"
-            if jobs >= STAGED_JOBS_MIN and not delayed:
+            if jobs >= STAGED_JOBS_MIN:
                 yield at_most(lost, tally.lost, LOST_MAX, "of the staged bytes", note)
             else:
                 yield Figure(lost, tally.lost, "of the staged bytes", note=note)

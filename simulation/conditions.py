@@ -127,6 +127,7 @@ class Clients(Struct, frozen=True):
     follows: float = 0.0  # share of jobs that others follow, or that are of a batch
     units: float = 0.0  # share of jobs that count as several starts
     attachers: int = 0  # operators who attach push consumers
+    mergers: int = 0  # clients that merge delayed segments
     time_limits: float = 0.0  # share of jobs that may not run for long, or have to start soon
     throttles: float = 0.0  # share of held jobs that are given back with a word on others like them
     archive_payloads: bool = False  # the archive gets payloads and results, most of the time
@@ -170,6 +171,7 @@ TIGHT = {
     "INLINE_LEASED_BYTES_MAX": 400,
     "INLINE_ROW_BYTES": 16,
     "DELAYED_SPANS_SOFT": 4,
+    "DELAYED_SPANS_CROWDED": 4,
     "DELAYED_SPANS_MAX": 12,
     "SESSION_IDLE_MS_MIN": 20_000,
     "GC_HORIZON_MS": 6_000,

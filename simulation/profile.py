@@ -257,7 +257,13 @@ PROFILES = {
         ),
         Profile(
             "cancels",  # many jobs are cancelled in their segments, and moved to deletion vectors
-            limits=TIGHT | {"TOMBSTONES_MAX": 12, "SETTLED_AT_ONCE": 1, "DELAYED_SPANS_SOFT": 3},
+            limits=TIGHT
+            | {
+                "TOMBSTONES_MAX": 12,
+                "SETTLED_AT_ONCE": 1,
+                "DELAYED_SPANS_SOFT": 3,
+                "DELAYED_SPANS_CROWDED": 3,
+            },
             faults=ROUGH,
             clients=Clients(producers=5, workers=3, cancellers=8, operators=5, bulk=2, pause_seconds=0.7),
         ),
@@ -265,7 +271,12 @@ PROFILES = {
             "mass cancels",  # operators cancel many at once, of lanes, mixed ones and delayed jobs; few in a commit
             limits=TIGHT
             | {"LANES_MAX": 3, "LABELS_OF_A_SPAN_BYTES_MAX": 42, "READ_AHEAD_BYTES_MAX": 1_000}
-            | {"DROPPED_PER_COMMIT_MAX": 10, "DROP_RULES_MAX": 5, "DELAYED_SPANS_SOFT": 3},
+            | {
+                "DROPPED_PER_COMMIT_MAX": 10,
+                "DROP_RULES_MAX": 5,
+                "DELAYED_SPANS_SOFT": 3,
+                "DELAYED_SPANS_CROWDED": 3,
+            },
             faults=ROUGH,
             clients=Clients(
                 kinds=4,
@@ -277,6 +288,24 @@ PROFILES = {
                 cancellers=3,
                 reapers=2,
                 mass_cancellers=2,
+                pause_seconds=0.7,
+            ),
+        ),
+        Profile(
+            "merges",  # clients merge delayed segments that workers, cancels and rules change meanwhile
+            limits=TIGHT
+            | {"LANES_MAX": 3, "DROPPED_PER_COMMIT_MAX": 10, "DROP_RULES_MAX": 5}
+            | {"DELAYED_SPANS_SOFT": 6, "DELAYED_SPANS_CROWDED": 9, "DELAYED_BYTES_MAX": 300},
+            faults=ROUGH,
+            clients=Clients(
+                producers=6,
+                workers=3,
+                bulk=4,
+                operators=3,
+                cancellers=4,
+                reapers=2,
+                mass_cancellers=2,
+                mergers=3,
                 pause_seconds=0.7,
             ),
         ),

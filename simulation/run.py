@@ -34,6 +34,7 @@ from .loaders import Loader, grow
 from .loads import BulkLoads
 from .machine import VirtualMachine, source
 from .mass_cancels import cancel_many
+from .merging import merge_spans
 from .pacers import PacerRun
 from .payloads import archive_them
 from .program import KINDS, Outdated, SharedKeys
@@ -257,6 +258,7 @@ class Run:
             ("scheduler", clients.schedulers, lambda each: keep_schedules(each, pause)),
             ("mass canceller", clients.mass_cancellers, lambda each: cancel_many(each, pause)),
             ("archivist", clients.archive_payloads, lambda each: archive_them(each, pause)),
+            ("merger", clients.mergers, lambda each: merge_spans(each, pause)),
             ("surgeon", clients.surgeons, lambda each: self.surgeon(each).program(10 * pause)),
         ]
         producing = ("producer", "bulk", "caller", "loader")

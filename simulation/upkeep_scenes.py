@@ -10,12 +10,13 @@ from osqueue import limits
 from osqueue.commit.effects import Effect, Flow
 from osqueue.core.encoding import decode_head
 from osqueue.core.job_ops import ClaimJobs, CompleteJobs, Completion, EnqueueJobs, JobSpec
-from osqueue.core.queue_ops import ChangeSettings, RunTimers
+from osqueue.core.queue_ops import CancelJobs, ChangeSettings, RunTimers
 from osqueue.errors import OsqueueError, Unavailable
 from osqueue.maintenance import garbage_collection
 from osqueue.maintenance.garbage_collection import BODIES, FINISHED, LOOKS_MAX
 from osqueue.objects.id_index import FOLDER as IDS
 from osqueue.objects.staging import SegmentBuilder, StagingArea
+from osqueue.operations.span_merges import staged_merge
 from osqueue.stores.base import Failed, Get, Put, PutIfMatch, Refused, StoreReply
 
 from .ledger import Violation
@@ -32,6 +33,8 @@ from .scenes import (
     id_taken,
 )
 from .tight import limited
+
+DELAY_MS = 600_000
 
 AGED_SECONDS = (
     4.0  # three of these are longer than the collector's horizon; more than what lies between two marks
@@ -88,15 +91,26 @@ def age(stage: Play, actor: Actor) -> None:
         actor.run(actor.commit(ChangeSettings(backoff_base_ms=100 + turn)))
 
 
-def attach(actor: Actor, jobs: int = 1) -> Flow[Any]:
+def attach(actor: Actor, jobs: int = 1, delay_ms: int = 0) -> Flow[Any]:
     """Stage a segment, and attach it."""
     state = yield from actor.client.head()
     assert state is not None
     machine = actor.client.writer.machine
     bulk = SegmentBuilder(StagingArea(ROOT, state.seq, machine), state.now_ms)
-    yield from bulk.add([JobSpec(machine.bits(128).to_bytes(16, "big"), b"") for _ in range(jobs)])
+    news = [JobSpec(machine.bits(128).to_bytes(16, "big"), b"", delay_ms=delay_ms) for _ in range(jobs)]
+    yield from bulk.add(news)
     ops = yield from bulk.attachments()
     return (yield from actor.client.call(*ops, timeout=PATIENCE_SECONDS))
+
+
+def merge(actor: Actor) -> Flow[Any]:
+    """Write all delayed segments as one, and exchange the pointers."""
+    state = yield from actor.client.head()
+    assert state is not None
+    op = yield from staged_merge(
+        state.delayed.spans, StagingArea(ROOT, state.seq, actor.client.writer.machine)
+    )
+    return (yield from actor.client.call(op, timeout=PATIENCE_SECONDS))
 
 
 def finish_large(actor: Actor) -> None:
@@ -263,6 +277,34 @@ def rewritten_after_the_collector(stage: Play) -> Any:
     return len(other.run(other.commit(ClaimJobs(10, "worker", 60_000))).answer.outcomes[0].leases)
 
 
+def segments_merged_after_the_collector(stage: Play) -> Any:
+    """A writer stands still between writing delayed segments as one and its commit."""
+    slow, other = map(stage.actor, ("slow", "other"))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
+    for _ in range(2):
+        other.run(attach(other, delay_ms=DELAY_MS))
+    slow.stop_at(merge(slow), head_swap)
+    age(stage, other)
+    other.run(collect(other))
+    return slow.go_on().answer.outcomes[0].code
+
+
+def segments_merged_across_a_rule(stage: Play) -> Any:
+    """A writer merges delayed segments of which a mass cancel covers some."""
+    slow, other = map(stage.actor, ("slow", "other"))
+    other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
+    with limited({"DROPPED_PER_COMMIT_MAX": 1}):
+        for jobs in (4, 2):
+            other.run(attach(other, jobs, DELAY_MS))
+        other.run(other.commit(CancelJobs()))
+        other.run(attach(other, 2, DELAY_MS))
+        code = slow.run(merge(slow)).answer.outcomes[0].code
+        stage.later(DELAY_MS / 1000 + 1)
+        for _ in range(12):
+            other.run(other.commit(ClaimJobs(1, "worker", 60_000)))
+    return code
+
+
 # ── Clocks ───────────────────────────────────────────────────────────────────
 def asked_for_the_time(stage: Play) -> Any:
     """A worker stands still while it asks for the time, for longer than a lease lasts."""
@@ -291,4 +333,6 @@ SCENES: dict[str, Callable[[Play], Any]] = {
     "attached after the collector": attached_after_the_collector,
     "loaded after the collector": loaded_after_the_collector,
     "rewritten after the collector": rewritten_after_the_collector,
+    "segments merged after the collector": segments_merged_after_the_collector,
+    "segments merged across a rule": segments_merged_across_a_rule,
 }

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from osqueue.commit.effects import Flow
-from osqueue.core import admin, backlog, deletion_vectors, timers
+from osqueue.core import admin, backlog, deletion_vectors, drop_rules, timers
 from osqueue.core import spill as settle
 from osqueue.core.backlog import BacklogDraft, Blocks, NeededRange
 from osqueue.core.context import StagedObject
@@ -17,7 +17,7 @@ from osqueue.core.deletion_vectors import EMPTY_VECTOR, DeletionVector
 from osqueue.core.draft import Draft
 from osqueue.core.encoding import staged_name
 from osqueue.core.ops import Op, Outcome
-from osqueue.core.queue_ops import ReplaceSpan
+from osqueue.core.queue_ops import MergeSpans, ReplaceSpan
 from osqueue.core.state import Span, State, VectorRef
 from osqueue.maintenance import garbage_collection
 from osqueue.objects import segment_rewrite
@@ -180,7 +180,37 @@ def retries_that_are_over() -> AbstractContextManager[None]:
     return patched((admin, "without_jobs", thinned))
 
 
+def merged_whatever_has_changed() -> AbstractContextManager[None]:
+    """A merge takes the place of segments by their names, as they are now."""
+
+    def merge(draft: Draft, op: MergeSpans) -> Outcome:
+        now = {span.name: span for span in draft.delayed_spans}
+        return admin.merge_spans(draft, replace(op, taken=tuple([now.get(s.name, s) for s in op.taken])))
+
+    return dispatched(MergeSpans, merge)
+
+
+def merged_across_rules() -> AbstractContextManager[None]:
+    """A merge joins segments that a mass cancel covers and others."""
+
+    def merge(draft: Draft, op: MergeSpans) -> Outcome:
+        with patched((drop_rules.Drops, "side", lambda self, span: 0)):
+            return admin.merge_spans(draft, op)
+
+    return dispatched(MergeSpans, merge)
+
+
 CONTROLS: tuple[Control, ...] = (
+    Control(
+        "merged segments that have changed",
+        merged_whatever_has_changed,
+        (in_runs("merges", "in two places|do not balance|or others"),),
+    ),
+    Control(
+        "merged segments of one age",
+        merged_across_rules,
+        (in_scene("segments merged across a rule", "a job started that was cancelled"),),
+    ),
     Control(
         "tombstones in lanes", tombstones_ignored_in_lanes, (in_runs("cancels", "tombstones name jobs"),)
     ),

@@ -15,7 +15,7 @@ from osqueue.core import reduce
 from osqueue.core.draft import Draft
 from osqueue.core.job_ops import AttachBulk, AttachSpans, CompleteJobs, EnqueueJobs
 from osqueue.core.ops import Code, Op, Outcome
-from osqueue.core.queue_ops import MergeTables, RaiseGcFloor, ReplaceSpan
+from osqueue.core.queue_ops import MergeSpans, MergeTables, RaiseGcFloor, ReplaceSpan
 from osqueue.core.state import State
 from osqueue.errors import OsqueueError
 from osqueue.maintenance import garbage_collection, orphan_ids
@@ -157,6 +157,11 @@ CONTROLS: tuple[Control, ...] = (
         "age of rewritten segments",
         _aged(ReplaceSpan),
         (in_scene("rewritten after the collector", "invariant 8"),),
+    ),
+    Control(
+        "age of merged segments",
+        _aged(MergeSpans),
+        (in_scene("segments merged after the collector", "invariant 8"),),
     ),
     Control("age of tables", _aged(MergeTables), (in_scene("merged after the collector", "invariant 8"),)),
     Control(

@@ -55,5 +55,10 @@ def test_a_segment_written_anew_and_collected_before_its_commit_takes_nothings_p
     assert play(SCENES["rewritten after the collector"]) == 2
 
 
+def test_merged_segments_are_refused_when_they_are_old_or_a_rule_covers_some() -> None:
+    assert play(SCENES["segments merged after the collector"]) == Code.STALE
+    assert play(SCENES["segments merged across a rule"]) == Code.RETRY
+
+
 def test_a_worker_that_stood_still_while_it_asked_for_the_time_asks_again() -> None:
     assert 10_000 <= play(SCENES["asked for the time"]) < 13_000

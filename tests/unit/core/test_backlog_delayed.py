@@ -5,11 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
+from osqueue import limits
 from osqueue.core import spill
-from osqueue.core.encoding import encode_segment, staged_name
+from osqueue.core.encoding import decode_blocks, encode_segment, staged_name
 from osqueue.core.job_ops import AttachSpans, EnqueueJobs
 from osqueue.core.ops import Code
-from osqueue.core.state import JobRecord, Span
+from osqueue.core.queue_ops import CancelJobs, MergeSpans, RaiseGcFloor
+from osqueue.core.state import JobRecord, Span, due_order
 from simulation.tight import limited
 
 SMALL = {"DELAYED_BYTES_MAX": 600, "BLOCK_BYTES_MAX": 400, "SEGMENT_BYTES_MAX": 16_480}
@@ -109,3 +113,68 @@ def test_what_is_left_of_a_segment_counts_and_not_what_it_was(shard: Any) -> Non
         assert shard.enqueue(delay_ms=HOUR_MS)
         assert shard.apply(EnqueueJobs((shard.new(delay_ms=HOUR_MS),)))[0].code == Code.SCHEDULED
         shard.check()
+
+
+def merge_of(shard: Any, taken: tuple[Span, ...], born: int | None = None) -> MergeSpans:
+    """Write the jobs of whole segments as one segment."""
+    jobs = [
+        job
+        for span in taken
+        for _, block in decode_blocks(shard.objects[span.name], span.length, span.name)
+        for job in block.jobs
+    ]
+    name = staged_name("segments", shard.state.seq if born is None else born, shard.chance.getrandbits(64), 0)
+    shard.objects[name], merged = encode_segment(sorted(jobs, key=due_order), name)
+    return MergeSpans(taken, merged)
+
+
+def test_a_merge_takes_the_place_of_segments_that_have_not_changed(shard: Any) -> None:
+    with limited(SMALL):
+        attach(shard, [20, 5, 20])
+        first, middle, last = spans(shard)
+        merge = merge_of(shard, (first, last))
+        assert shard.apply(merge)[0].code == Code.OK
+        assert spans(shard) == (middle, merge.merged)
+        shard.check()
+        shard.now += HOUR_MS + 1_000
+        assert sum(len(shard.claim(9)) for _ in range(5)) == 45
+
+
+def test_a_merge_is_refused_where_a_segment_has_changed_or_the_merge_is_old(shard: Any) -> None:
+    with limited(SMALL):
+        attach(shard, [20, 20])
+        before = spans(shard)
+        old, merge = merge_of(shard, before, born=0), merge_of(shard, before)
+        shard.apply(RaiseGcFloor(1))
+        assert shard.apply(old)[0].code == Code.STALE
+        shard.now += HOUR_MS + 3
+        assert len(shard.claim(2)) == 2
+        changed = spans(shard)
+        assert changed != before
+        assert shard.apply(merge)[0].code == Code.RETRY
+        assert spans(shard) == changed
+        shard.check()
+
+
+def test_a_merge_is_refused_for_segments_of_which_a_rule_covers_some(shard: Any) -> None:
+    with limited(SMALL | {"DROPPED_PER_COMMIT_MAX": 1}):
+        shard.checked = False
+        attach(shard, [20, 20])
+        shard.apply(CancelJobs())
+        attach(shard, [20])
+        old, covered, young = spans(shard)
+        assert shard.apply(merge_of(shard, (covered, young)))[0].code == Code.RETRY
+        assert shard.apply(merge_of(shard, (old, covered)))[0].code == Code.OK
+        assert young in spans(shard)
+
+
+def test_commits_of_writers_that_collide_merge_later(shard: Any) -> None:
+    with limited(SMALL):
+        shard.checked = False
+        shard.state = replace(shard.state, hot=limits.HOT_COMMITS)
+        most = 0
+        for _ in range(spill.DELAYED_SPANS_MAX):
+            shard.state = replace(shard.state, hot=limits.HOT_COMMITS)
+            attach(shard, [20])
+            most = max(most, len(spans(shard)))
+        assert spill.DELAYED_SPANS_SOFT < most <= spill.DELAYED_SPANS_CROWDED

@@ -26,6 +26,7 @@ from .queue_ops import (
     AS_THE_QUEUE,
     ChangeSettings,
     GroupChange,
+    MergeSpans,
     MergeTables,
     RaiseGcFloor,
     RedriveJobs,
@@ -163,6 +164,23 @@ def replace_span(draft: Draft, op: ReplaceSpan) -> Outcome:
     vector = None if fresh is None else fresh.vector
     exchange(fresh if span.level else without_jobs(span, op.dropped, failing, vector))
     draft.tombstones.difference_update(op.dropped)
+    draft.changed = True
+    return outcome([Code.OK])
+
+
+def merge_spans(draft: Draft, op: MergeSpans) -> Outcome:
+    """Exchange segments of delayed jobs for one segment of the same jobs.
+
+    Each of them must equal what the caller read: no job of it was taken or cancelled by a vector since. Tombstones name
+    jobs, wherever these are, and stay. A rule of a mass cancel must cover all of the segments, or none.
+    """
+    if born_of(op.merged.name) < draft.gc_floor:
+        return outcome([Code.STALE])
+    changed = any(span not in draft.delayed_spans for span in op.taken)
+    if changed or len(set(map(draft.drops.side, op.taken))) > 1:
+        return outcome([Code.RETRY])
+    rest = [span for span in draft.delayed_spans if span not in op.taken]
+    draft.delayed_spans = [*rest, draft.drops.aged(op.merged, op.taken)]
     draft.changed = True
     return outcome([Code.OK])
 

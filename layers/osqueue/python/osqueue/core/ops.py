@@ -36,6 +36,7 @@ from .queue_ops import (
     EraseJobs,
     KeepTicket,
     LengthenPauses,
+    MergeSpans,
     MergeTables,
     RaiseGcFloor,
     RecordEvents,
@@ -113,6 +114,7 @@ Op = (
     | RecordEvents
     | RaiseGcFloor
     | ReplaceSpan
+    | MergeSpans
     | EraseJobs
     | ChangePacer
     | ReserveSlots

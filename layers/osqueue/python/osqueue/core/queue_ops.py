@@ -128,6 +128,13 @@ class ReplaceSpan(Operation, frozen=True, tag="rewrite"):
     dropped: tuple[bytes, ...]  # keys whose tombstones are settled
 
 
+class MergeSpans(Operation, frozen=True, tag="merge_spans"):
+    """Exchange segments of delayed jobs for one of the same jobs. Refused if any of them has changed."""
+
+    taken: tuple[Span, ...]  # as they stood in the head
+    merged: Span
+
+
 class EraseJobs(Operation, frozen=True, tag="erase"):
     """Forget jobs that are over as if they had never been: from the head, and from spans of dead letters."""
 

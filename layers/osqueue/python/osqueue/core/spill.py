@@ -47,6 +47,7 @@ from .weights import (
 INLINE_LEASED_BYTES_MAX = 64 * limits.KB  # payloads of leased jobs, and results, kept in the head
 INLINE_ROW_BYTES = 64  # a payload smaller than this is not worth a body
 DELAYED_SPANS_SOFT = 16  # more delayed segments than this are merged
+DELAYED_SPANS_CROWDED = 48  # the same while writers collide: each of them would merge, and one wins
 DELAYED_SPANS_MAX = 64  # more are refused
 
 
@@ -98,7 +99,7 @@ def _settle_delayed(draft: Draft) -> None:
         del draft.delayed[keep:]
         draft.delayed_bytes -= sum(map(job_weight, later))
         draft.delayed_spans.append(draft.spill("segments", partial(encode_segment, later)))
-    if len(draft.delayed_spans) > DELAYED_SPANS_SOFT:
+    if len(draft.delayed_spans) > (DELAYED_SPANS_CROWDED if draft.state.hot else DELAYED_SPANS_SOFT):
         _merge_delayed(draft)
 
 

@@ -4,13 +4,14 @@ Where writers collide, each of them applies all announced requests and writes wh
 the swap, and what the others wrote is garbage. So a writer that brings many jobs to such a head writes them itself, as
 one segment. Its request refers to the segment, and every other writer only moves a pointer.
 
-Segments of delayed jobs gather that way, and writers that collide merge in vain. So a head takes a bounded number of
-them. Beyond it, jobs go with the request again, and each commit adds at most one segment.
+Segments of delayed jobs gather that way. Their writers merge them: see ``span_merges``. Should a head have many all the
+same, jobs go with the request again, and commits merge segments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -20,12 +21,13 @@ from ..core.job_ops import JobSpec
 from ..core.ops import Code
 from ..core.state import State
 from ..core.weights import JOB_WEIGHT
+from ..errors import OsqueueError
 from ..objects.layout import read_state
 from ..objects.staging import SegmentBuilder
 from .context import FlowContext
 
 STAGED_BYTES_MIN = 32 * limits.KB  # jobs of one call
-DELAYED_SPANS_STAGED_MAX = 16  # segments in a head that takes one more
+DELAYED_SPANS_STAGED_MAX = 40  # segments in a head that takes one more
 
 
 def stage_call(
@@ -68,6 +70,11 @@ def attach_staged(
     codes: set[Code] = {outcome.code for outcome in answer.outcomes}
     if codes & {Code.STALE, Code.DELAYED_LIMIT}:
         return None
+    if codes == {Code.SCHEDULED}:
+        from .span_merges import merge_from  # here, because only writers that collide merge
+
+        with suppress(OsqueueError):  # the jobs are in the queue, whatever becomes of a merge
+            yield from merge_from(context, shard, attach[0].spans[0].name)
     return codes.pop()
 
 
