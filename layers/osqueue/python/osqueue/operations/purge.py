@@ -34,7 +34,6 @@ from ..objects import id_index, segments
 from ..objects.layout import read_state, root_of, unavailable
 from ..objects.staging import UPLOADS, UPLOADS_SHARD
 from ..stores.base import Delete, Deleted, List, Listed
-from ..stores.stray_keys import is_nameable
 from .dead_letters import DeadLetterFlows
 from .purge_shard import TRIES, ShardPurge, Target, changes_too_fast
 
@@ -76,6 +75,8 @@ class PurgeFlows(DeadLetterFlows):
 
         Who is about to name one is told so, and uploads it again.
         """
+        from ..stores.stray_keys import is_nameable  # here, because it is for purges alone
+
         more, after = True, ""
         while more:
             listed = yield from ask(
