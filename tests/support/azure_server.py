@@ -45,7 +45,8 @@ def azure_server() -> Iterator[str]:
     assert NODE is not None
     process = subprocess.Popen(
         [
-            *(NODE, str(SCRIPT), "--blobHost", "127.0.0.1", "--blobPort", "0", "--inMemoryPersistence"),
+            *(NODE, "--require", str(FOLDER / "never_collect.js"), str(SCRIPT)),
+            *("--blobHost", "127.0.0.1", "--blobPort", "0", "--inMemoryPersistence"),
             # obstore asks in the words of releases that the emulator does not know yet.
             *("--skipApiVersionCheck", "--disableTelemetry", "--silent"),
         ],
