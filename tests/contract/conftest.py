@@ -40,6 +40,7 @@ REMOTE = (
     "lambda",
 )  # an API in front of a store in memory: awaited over HTTP, blocking by direct invocation
 CLOUDS = ("gs", "az")
+LIGHT = ("s3-prefix", "s3-hot")  # kinds whose server is the light one: it keeps the rules of the port, too
 # What a queue asks of a server is the same from a coroutine, and minutes of all tests: each has one kind of queue, but
 # for the main calls.
 ALONE = {"split": "Queue", "s3": "Queue", "valkey": "AsyncQueue", "serve": "AsyncQueue", "lambda": "Queue"}
@@ -170,6 +171,9 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         url: str = request.getfixturevalue("api_url")
         request.getfixturevalue("aws_environment")
         return f"lambda://{request.getfixturevalue('api_server').PREFIX}?endpoint={url}"
+    if request.param == "s3":
+        bucket = request.getfixturevalue("light_bucket")
+        return f"s3://{bucket}/some/prefix?endpoint={request.getfixturevalue('light_s3').endpoint}"
     return address_in(request.param, request, tmp_path)
 
 
@@ -274,7 +278,13 @@ def opening(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Callable[..
         return store_kinds.open_address, (request.getfixturevalue("valkey").address(),)
     if kind in CLOUDS:
         return store_kinds.open_address, (address_in(kind, request, tmp_path),)
-    endpoint, bucket = request.getfixturevalue("s3_endpoint"), request.getfixturevalue("s3_bucket")
+    if kind in LIGHT:
+        endpoint, bucket = (
+            request.getfixturevalue("light_s3").endpoint,
+            request.getfixturevalue("light_bucket"),
+        )
+    else:
+        endpoint, bucket = request.getfixturevalue("s3_endpoint"), request.getfixturevalue("s3_bucket")
     prefix = "some/prefix" if kind.endswith("prefix") else ""
     if hot:
         return store_kinds.open_hot_s3, (bucket, prefix, endpoint)

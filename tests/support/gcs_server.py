@@ -143,9 +143,9 @@ class GcsServer:
 
 
 @contextlib.contextmanager
-def gcs_server() -> Iterator[GcsServer]:
+def gcs_server(kind: type[GcsServer] = GcsServer) -> Iterator[GcsServer]:
     """One that runs while the block lasts."""
-    told = GcsServer()
+    told = kind()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -162,7 +162,7 @@ def gcs_server() -> Iterator[GcsServer]:
             if self.command != "HEAD":
                 self.wfile.write(answer.body)
 
-        do_GET = do_PUT = do_DELETE = do_HEAD = handle_any  # noqa: N815
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any  # noqa: N815
 
         def log_message(self, *_: Any) -> None:
             pass

@@ -26,10 +26,13 @@ class LightS3(GcsServer):
             found = super().answer(method, target, headers, body)
             return found._replace(body=found.body.replace(b"<ListBucketResult>", _LIST))
         bucket = unquote(urlsplit(target).path[1:].partition("/")[0])
+        keys = re.findall("<Key>(.*?)</Key>", body.decode(), re.DOTALL)
         with self._lock:
-            for key in re.findall("<Key>(.*?)</Key>", body.decode(), re.DOTALL):
+            self.asked.append(f"{method} {target}")
+            for key in keys:
                 self.buckets[bucket].pop(unescape(key), None)
-        return GcsAnswer(200, {}, f'<DeleteResult xmlns="{_NAMESPACE}"></DeleteResult>'.encode())
+        deleted = "".join(f"<Deleted><Key>{key}</Key></Deleted>" for key in keys)
+        return GcsAnswer(200, {}, f'<DeleteResult xmlns="{_NAMESPACE}">{deleted}</DeleteResult>'.encode())
 
     def _holds(self, headers: Mapping[str, str], there: GcsObject | None) -> bool:
         match = headers.get("If-Match")
