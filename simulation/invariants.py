@@ -57,7 +57,7 @@ from . import (
 )
 from .flow_control import FlowControl
 from .leases import LeaseWatch
-from .ledger import Applied, Ledger, RecordedCommit, RecordedReduction, Violation, describe
+from .ledger import Applied, Ledger, RecordedReduction, Violation, describe
 from .listening import EventWatch
 from .places import FINISHED, JobPlace, SegmentCache, bodies_of, keysum_of, places
 from .progress import Progress
@@ -219,7 +219,7 @@ class Invariants:
             raise Violation("invariant 1: a commit was made on another head than the current one")
         if not body.endswith(encode(batch.reduction.state)):
             raise Violation("invariant 1: a head is not what was made under its commit's id")
-        ledger.commits.append(RecordedCommit(self.truth_now(), state))
+        ledger.record(self.truth_now(), state)
         self._requests(batch)
         self.progress.commit(state, batch)
         self.leases.commit(before, state, batch, self.truth_now())
@@ -364,9 +364,9 @@ class Invariants:
 
     def _references(self, state: State, found: dict[bytes, JobPlace]) -> None:
         """Invariant 8 for bodies; segments were read by ``places``, tables by ``_tables``."""
-        rows = [row for leaf in self.leaves for row in leaf.rows]
+        rows = [row for leaf in self.leaves if leaf.table.bodies for row in leaf.rows]
         bodies = bodies_of((*state.finished, *rows), found, self.purged, state.schedules)
-        for name in bodies:
+        for name in bodies - self.names:  # ``mourn`` guards the others
             if self.truth.read(self.root + name) is None:
                 raise Violation(f"invariant 8: {name} is referenced and does not exist")
         spans = [span for lane in state.lanes for span in lane.backlog.spans]
@@ -385,7 +385,8 @@ class Invariants:
         """A row leaves the head into a table as it is, and not before the commit after its job's end."""
         had = {tag(row): row for row in (before.finished if before else ())}
         fresh = {item.name for item in batch.reduction.objects}
-        leaves = list(self.shelves.leaves(state.tables))
+        same_tables = before is not None and state.tables == before.tables  # ``mourn`` guards those
+        leaves = self.leaves if same_tables else list(self.shelves.leaves(state.tables))
         moved = [row for leaf in leaves if leaf.table.name in fresh for row in leaf.rows]
         if hasty := [row for row in moved if tag(row) not in had]:
             raise Violation(f"{len(hasty)} jobs left the head in the commit that finished them")
@@ -399,9 +400,8 @@ class Invariants:
                 raise Violation(f"the record of {row.key.hex()} changed by itself")
         if self.found.keys() - found.keys() - {row.key for row in moved} - self.purged:
             raise Violation("jobs disappeared")
-        if state.tables != (before.tables if before else ()):
-            latest_ms = max(each.state.now_ms for each in self.ledger.commits)  # by a clock that was set back
-            shelves.check(self.leaves, leaves, moved, latest_ms, self.written, self.purged)
+        if not same_tables:
+            shelves.check(self.leaves, leaves, moved, self.ledger.latest_ms, self.written, self.purged)
         self.leaves = leaves
 
     def _transitions(self, state: State, batch: RecordedReduction, found: dict[bytes, JobPlace]) -> None:

@@ -78,6 +78,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.commits: list[RecordedCommit] = []
+        self.latest_ms = 0  # of any head's clock: a repair may set it back
         self.batches: dict[bytes, RecordedReduction] = {}  # by commit id
         self.applied: dict[Identity, Applied] = {}
         self.never: dict[Identity, str] = {}  # identities that were given up as never applied, and why
@@ -88,6 +89,11 @@ class Ledger:
         self.repairs: dict[bytes, Repair] = {}  # by commit id, whether or not they came to be
         self.lost = False  # is the head damaged or missing just now?
         self.lives: list[float] = []  # when a repair took effect, or the head was lost
+
+    def record(self, at: float, state: State) -> None:
+        """Note that a head became current."""
+        self.commits.append(RecordedCommit(at, state))
+        self.latest_ms = max(self.latest_ms, state.now_ms)
 
     def current(self, since: float, until: float) -> Iterator[State]:
         """The heads that were current at some moment of an interval, the newest first."""

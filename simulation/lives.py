@@ -24,7 +24,7 @@ from osqueue.model.keys import key_of
 from osqueue.objects.archive import ROOT as ARCHIVE
 
 from . import following, order, schedules
-from .ledger import Ledger, RecordedCommit, Repair, Violation
+from .ledger import Ledger, Repair, Violation
 from .machine import EPOCH_MS
 from .places import FINISHED, JobPlace, places
 from .shelves import Record, record_of, unwritten
@@ -102,7 +102,7 @@ def judge(inv: Invariants, before: State | None, state: State, body: bytes) -> N
             _reclocked(inv, before, state)
     inv.stories.repaired = inv.truth.seconds()
     ledger.lives.append(inv.truth.seconds())
-    ledger.commits.append(RecordedCommit(inv.truth.seconds(), state))
+    ledger.record(inv.truth.seconds(), state)
     inv._sums(state)
     inv._size(state, body)
     inv._conservation(state, found)

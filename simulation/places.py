@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -43,6 +44,13 @@ class JobPlace(Struct, frozen=True):
     job: JobRecord
 
 
+class SpanContent(NamedTuple):
+    """What a span was found to hold."""
+
+    names: tuple[str, ...]  # of the objects that it needs
+    jobs: tuple[JobRecord, ...]
+
+
 class SegmentCache:
     """Reads segments and indexes once: they never change."""
 
@@ -50,25 +58,34 @@ class SegmentCache:
         self._read = read
         self._segments: dict[tuple[str, int, int, str], tuple[JobRecord, ...]] = {}
         self._indexes: dict[str, tuple[Span, ...]] = {}
+        self._checked: dict[Span, SpanContent] = {}
         self.broken: set[str] = set()  # what nobody else can read
 
     def past(self) -> SegmentCache:
         """For a head of the past, all of whose segments were read when it was new: some may be collected."""
         old = SegmentCache(lambda name: b"")
-        old._segments, old._indexes = self._segments, self._indexes
+        old._segments, old._indexes, old._checked = self._segments, self._indexes, self._checked
         return old
 
     def jobs(self, span: Span) -> tuple[JobRecord, ...]:
         """Every job still to come in a span."""
-        for name in (span.name, *referenced_objects(span)):
-            if self._read(name) is None:
-                raise Violation(f"invariant 8: {name} is referenced and does not exist")
+        if span in self._checked:
+            names, found = self._checked[span]
+            self._must_exist(names)
+            return found
+        self._must_exist((span.name, *referenced_objects(span)))
         found = self._whole(span) if span.level == 0 else self._children(span)
         if len(found) != span.count or keysums(found) != span.keysum:
             raise Violation(f"{span.name} says {span.count} jobs and holds {len(found)}, or others")
         if span.due_ms and span.failing != (failing := sum(delayed_state(job) == FAILING for job in found)):
             raise Violation(f"{span.name} says that {span.failing} jobs wait for a retry; {failing} do")
+        self._checked[span] = SpanContent(tuple(self.names([span])), found)
         return found
+
+    def _must_exist(self, names: Iterable[str]) -> None:
+        for name in names:
+            if self._read(name) is None:
+                raise Violation(f"invariant 8: {name} is referenced and does not exist")
 
     def _whole(self, span: Span) -> tuple[JobRecord, ...]:
         vector = "" if span.vector is None else span.vector.name
@@ -159,7 +176,9 @@ def bodies_of(
     schedules: Iterable[ScheduleRow],
 ) -> set[str]:
     """The body objects that a head needs: a purge removes contents before their rows."""
-    contents = [place.job.payload for place in found.values() if place.job.key not in purged]
-    contents += [row.payload for row in schedules]
-    names = {each.name for each in contents if isinstance(each, BodyRef)}
+    names = {row.payload.name for row in schedules if isinstance(row.payload, BodyRef)}
+    for place in found.values():
+        payload = place.job.payload
+        if isinstance(payload, BodyRef) and place.job.key not in purged:
+            names.add(payload.name)
     return names | {body.name for row in rows if row.key not in purged for body in row.bodies}

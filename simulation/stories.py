@@ -66,6 +66,9 @@ class Stories:
         self.accepted: dict[bytes, JobArrival] = {}
         self.states: dict[bytes, list[tuple[float, str]]] = {}
         self.versions: dict[bytes, list[Version]] = {}
+        self.leaves: Sequence[TableLeaf] = ()  # the tables of the newest head
+        self.shelved: dict[bytes, FinishedJob] = {}  # their rows, by key
+        self.kept: dict[bytes, FinishedJob] = {}  # and those of the head itself
         self.results: dict[bytes, bytes] = {}  # of the complete that won, as it was serialised
         self.named: dict[str, list[bytes]] = {}  # every job accepted under an id
         self.entries: dict[str, list[tuple[float, bytes | None]]] = {}  # what each place under ids/ stood for
@@ -145,9 +148,12 @@ class Stories:
                 self.states.setdefault(event.key, []).append((now, event.target))
                 if event.cause == "redrive":
                     self.redriven.add(event.key)
-        kept = newest(leaves)
-        kept.update((row.key, row) for row in state.finished if row.mark != ARCHIVE_ONLY)
+        if leaves is not self.leaves:
+            self.leaves, self.shelved = leaves, newest(leaves)
+        kept = self.shelved | {row.key: row for row in state.finished if row.mark != ARCHIVE_ONLY}
         for key, row in kept.items():
+            if self.kept.get(key) is row:
+                continue
             known = self.versions.setdefault(key, [])
             had_expired = known and known[-1].row.expires_ms <= state.now_ms and known[-1].at > self.repaired
             if had_expired and state.now_ms < row.expires_ms:
@@ -156,9 +162,11 @@ class Stories:
                 known.append(Version(now, row))
             if row.state == COMPLETED and key not in self.results:
                 self.results[key] = self.content(row.result)
-        for key in self.versions.keys() - kept.keys():
+        moved = {event.key for event in batch.reduction.events} & self.versions.keys()
+        for key in (self.kept.keys() | moved) - kept.keys():
             if self.state(key) != GONE:
                 self.states.setdefault(key, []).append((now, GONE))
+        self.kept = kept
         self._grants(batch)
 
     def _accept(self, batch: RecordedReduction, now: float) -> None:
