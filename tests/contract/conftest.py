@@ -171,9 +171,6 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         url: str = request.getfixturevalue("api_url")
         request.getfixturevalue("aws_environment")
         return f"lambda://{request.getfixturevalue('api_server').PREFIX}?endpoint={url}"
-    if request.param == "s3":
-        bucket = request.getfixturevalue("light_bucket")
-        return f"s3://{bucket}/some/prefix?endpoint={request.getfixturevalue('light_s3').endpoint}"
     return address_in(request.param, request, tmp_path)
 
 

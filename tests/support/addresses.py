@@ -24,8 +24,8 @@ def address_in(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str
     if kind == "s3-express":
         return f"s3://{given('directory_bucket')}/some/prefix"
     if kind == "s3":
-        bucket = given("s3_bucket")
-        return f"s3://{bucket}/some/prefix?endpoint={given('s3_endpoint')}"
+        bucket = given("light_bucket")
+        return f"s3://{bucket}/some/prefix?endpoint={given('light_s3').endpoint}"
     if kind == "s3-express-archive":
         first, second = (address_in(each, request, tmp_path) for each in ("s3-express", "s3"))
         return f"{first}?archive={quote(second, safe='')}"
