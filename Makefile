@@ -109,9 +109,11 @@ demo: setup ## Replay a real log of 18,239 jobs over HTTP through the local stac
 unit: setup ## Run the unit tests: about half a minute, no Java, no Node.js (ARGS="-k lease -x" goes to pytest; TESTS=tests/contract)
 	@$(RUN) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
 
-# Left out are the long random walks of the reducer, a third of the cost: it computes with integers, bytes and dictionaries
-# alone, and the short tests of the same modules run.
-PYTHONS_TESTS ?= tests/unit $(patsubst %,--ignore=tests/unit/core/test_%.py,backlog dropping fairness groups mixed)
+# Left out are long random walks and what reads the source alone, over a third of the cost. The reducer, which they test, computes
+# with integers, bytes and dictionaries, and the short tests of the same modules run.
+PYTHONS_TESTS ?= tests/unit --ignore=tests/unit/test_architecture.py --ignore=tests/unit/maintenance/test_reaper_overlap.py \
+	$(patsubst %,--ignore=tests/unit/core/test_%.py,backlog backlog_delayed dropping fairness groups key_directory lending \
+	mixed reduce_totality spill tables)
 PYTHONS := $(addprefix python-,3.11 3.12 3.13 3.14)
 
 pythons: setup ## Run the unit tests on each other Python of the classifiers that is found here
