@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# To verify the classes of Spark is a tenth of the cost of a short session.
+UNVERIFIED = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+JAVA = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {UNVERIFIED}"
 QUICK = {
     "spark.sql.shuffle.partitions": "1",
     "spark.driver.extraJavaOptions": JAVA,
