@@ -5,18 +5,17 @@ compare-and-swaps a second, on those of S3 Express, and on a store that takes on
 Each writer enqueues small jobs back to back. The loop is
 what one writes without this library: GET, change, PUT If-Match, and on a refusal wait a random while ("full
 jitter") and begin again. A third table lets every request take the same time, as in benchmarks with real
-processes on a slowed store.
+processes on a slowed store. The last tables are those of ``few_writers``: one to sixteen, with and without pauses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from msgspec import Struct
-
+from bench.few_writers import Cell, CellTally, MakeWriter, WriterFlow, grid, tally
 from bench.row import BenchOptions, Figure, at_least, at_most, ratio
 from osqueue.commit import writer as writer_module
 from osqueue.commit.effects import Effect, Flow, Sleep
@@ -24,11 +23,8 @@ from osqueue.commit.protocol import commit
 from osqueue.commit.writer import ShardWriter
 from osqueue.core.job_ops import EnqueueJobs, JobSpec
 from osqueue.stores.base import Found, Get, PutIfAbsent, PutIfMatch, Written
-from simulation.conditions import GCS, S3, S3_EXPRESS, Faults, Latency
+from simulation.conditions import GCS, S3, S3_EXPRESS, Latency
 from simulation.machine import VirtualMachine
-from simulation.network import Network
-from simulation.truth import Truth
-from simulation.world import Process, World
 
 # Same for every request; a swap flushes to disk at its end; nothing limits how many a key takes.
 SLOWED = Latency(
@@ -48,29 +44,12 @@ P99_MS_MAX = 500.0
 GAP_WRITERS = (1, 16, 64, 256)
 GAP_REQUESTS_MAX = 5.0
 BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.05, 5.0
-DOLLARS = {"Put": 5e-6, "PutIfMatch": 5e-6, "PutIfAbsent": 5e-6, "List": 5e-6, "Get": 0.4e-6, "Delete": 0.0}
-WARM_SECONDS = 3.0
-WriterFlow = Callable[[VirtualMachine], Flow[None]]
-
-
-class ContentionTally(Struct, frozen=True):
-    """What one crowd of writers came to."""
-
-    rate: float  # operations a second
-    p50_ms: float
-    p99_ms: float
-    dollars: float  # of requests, per million operations
-    requests: float  # of any kind, for each operation
-
-    @property
-    def story(self) -> str:
-        told = f"p50 {self.p50_ms:,.0f} ms, p99 {self.p99_ms:,.0f} ms, ${self.dollars:,.1f} per million"
-        return f"{told}, {self.requests:.1f} requests each"
 
 
 def run(options: BenchOptions) -> Iterator[Figure]:
     with decoded_once():
         yield from tables(max(2.0, 15.0 * options.scale))
+        yield from grid(announce_and_combine, SLOWED, options.scale)
 
 
 @contextmanager
@@ -113,45 +92,9 @@ def tables(seconds: float) -> Iterator[Figure]:
     yield at_least("30 ms each, 32 writers over 1", ratio(many.rate, one.rate), 6.0)
 
 
-def measure(
-    writers: int,
-    make: Callable[[VirtualMachine], WriterFlow],
-    latency: Latency,
-    seconds: float,
-    seed: int = 1,
-) -> ContentionTally:
-    """Let that many writers work for so long; what happens while they start is not counted."""
-    world = World(seed, Faults(), events_max=10**9)
-    network = Network(world, Truth(world), latency)
-    waits: list[float] = []
-    counted: dict[str, int] = {}
-
-    def program(machine: VirtualMachine) -> Flow[None]:
-        operation = make(machine)
-        yield Sleep(machine.uniform())
-        while True:
-            began = world.now
-            yield from operation(machine)
-            if began >= WARM_SECONDS:
-                waits.append(world.now - began)
-
-    for at in range(writers):
-        machine = VirtualMachine(world, f"w{at}", seed)
-        Process(world, network.send, program(machine)).start()
-    world.run(lambda: world.now >= WARM_SECONDS, WARM_SECONDS + 1)
-    counted.update(network.requests)
-    start, done = world.now, len(waits)
-    world.run(lambda: False, seconds)
-    sent = {kind: count - counted.get(kind, 0) for kind, count in network.requests.items()}
-    operations = max(1, len(waits) - done)
-    waits.sort()
-    return ContentionTally(
-        rate=operations / (world.now - start),
-        p50_ms=waits[len(waits) // 2] * 1000 if waits else float("inf"),
-        p99_ms=waits[int(len(waits) * 0.99)] * 1000 if waits else float("inf"),
-        dollars=sum(DOLLARS[kind] * count for kind, count in sent.items()) / operations * 1e6,
-        requests=sum(sent.values()) / operations,
-    )
+def measure(writers: int, make: MakeWriter, latency: Latency, seconds: float) -> CellTally:
+    """Let that many writers work for so long, each without a pause."""
+    return tally(Cell(writers), make, latency, seconds)
 
 
 def announce_and_combine(machine: VirtualMachine, gap_s: float = 0.0) -> WriterFlow:

@@ -9,12 +9,12 @@ import pytest
 
 from bench.contention import (
     GAP_REQUESTS_MAX,
-    ContentionTally,
     announce_and_combine,
     decoded_once,
     keep_the_gap,
     measure,
 )
+from bench.few_writers import CellTally
 from osqueue.commit import protocol
 from osqueue.commit.deadline import Deadline
 from osqueue.commit.writer import ShardWriter
@@ -25,7 +25,7 @@ from simulation.run import simulate
 SECONDS = 12.0  # of virtual time
 
 
-def tally(writers: int, make: Any = keep_the_gap) -> ContentionTally:
+def tally(writers: int, make: Any = keep_the_gap) -> CellTally:
     with decoded_once():
         return measure(writers, make, GCS, SECONDS)
 
