@@ -49,7 +49,7 @@ BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.05, 5.0
 def run(options: BenchOptions) -> Iterator[Figure]:
     with decoded_once():
         yield from tables(max(2.0, 15.0 * options.scale))
-        yield from grid(announce_and_combine, SLOWED, options.scale)
+        yield from grid(announce_and_combine, swap_loop, SLOWED, options.scale)
 
 
 @contextmanager
@@ -93,8 +93,8 @@ def tables(seconds: float) -> Iterator[Figure]:
 
 
 def measure(writers: int, make: MakeWriter, latency: Latency, seconds: float) -> CellTally:
-    """Let that many writers work for so long, each without a pause."""
-    return tally(Cell(writers), make, latency, seconds)
+    """Run writers without pauses for ``seconds`` of virtual time."""
+    return tally(Cell(writers=writers), make, latency, seconds)
 
 
 def announce_and_combine(machine: VirtualMachine, gap_s: float = 0.0) -> WriterFlow:

@@ -1,9 +1,10 @@
-"""One to sixteen writers on one shard, in virtual time: a part of ``bench contention``.
+"""Few writers on one shard, and how many follow them, in virtual time: a part of ``bench contention``.
 
 Most queues have a producer and a worker, or a few services that write now and then. A *closed* loop sends each writer's
-next operation at once. *Paced* writers wait a random time (exponential) between two. Beside ours runs the *warm* loop,
-the best plain loop: it keeps the version that it wrote, and after a refusal reads and tries again, from the second one
-on after a short random wait. It is fast because it is unfair, as its longest waits show.
+next operation at once. *Paced* writers wait a random time (exponential) between two. Two plain loops run beside ours:
+the one with full jitter of ``contention``, and the *warm* loop, the best one. It keeps the version that it wrote. After
+a refusal it reads and tries again, from the second refusal on after a short random wait. It is fast because it is
+unfair, as its longest waits show.
 """
 
 from __future__ import annotations
@@ -23,49 +24,64 @@ from simulation.truth import Truth
 from simulation.world import Process, World
 
 DOLLARS = {"Put": 5e-6, "PutIfMatch": 5e-6, "PutIfAbsent": 5e-6, "List": 5e-6, "Get": 0.4e-6, "Delete": 0.0}
-LOOP_WAIT_SECONDS = 0.02
+LOOP_WAIT_SECONDS = 0.02  # of the warm loop, for each refusal: a random part of it
+SECONDS, SECONDS_PACED = 40.0, 300.0  # of virtual time, that a cell is measured
+WARM_SECONDS, WARM_SECONDS_PACED = 3.0, 10.0  # before, in which the writers start
 WriterFlow = Callable[[VirtualMachine], Flow[None]]
 MakeWriter = Callable[[VirtualMachine], WriterFlow]
 
 
-class Cell(Struct, frozen=True):
-    """Some writers and what is asked of them."""
+class Cell(Struct, frozen=True, kw_only=True):
+    """Some writers, and the goals for what they do. 0: no goal."""
 
     writers: int
     mean_s: float = 0.0  # the pause between two operations of a writer; 0: none
-    over_one: float = 0.0  # the rate, over that of one writer, at the least; 0: no goal
-    dollars: float = 0.0  # per million operations, at the most; 0: no goal
-    p99_ms: float = 0.0  # at the most; 0: no goal
+    over_one: float = 0.0  # the rate, over that of one writer, at least
+    rate: float = 0.0  # operations a second, at least
+    dollars: float = 0.0  # per million operations, at most
+    p99_ms: float = 0.0  # at most
 
 
 CLOSED = (
-    Cell(1),
-    Cell(2, 0.0, 1.2, 7.5, 250),
-    Cell(3, 0.0, 1.6, 7.5, 250),
-    Cell(4, 0.0, 2.0, 7.5, 250),
-    Cell(6),
-    Cell(8, 0.0, 3.5, 8, 250),
-    Cell(16, 0.0, 6.6, 8.5, 250),
-    Cell(24),
-    Cell(64, 0.0, 0.0, 8.5, 300),
+    Cell(writers=1),
+    Cell(writers=2, over_one=1.2, dollars=7.5, p99_ms=250),
+    Cell(writers=3, over_one=1.6, dollars=7.5, p99_ms=250),
+    Cell(writers=4, over_one=2.0, dollars=7.5, p99_ms=250),
+    Cell(writers=6),
+    Cell(writers=8, over_one=3.5, dollars=8, p99_ms=250),
+    Cell(writers=16, over_one=6.6, dollars=8.5, p99_ms=250),
+    Cell(writers=64, rate=400, dollars=8, p99_ms=300),
+    Cell(writers=256, rate=1_600, dollars=7, p99_ms=300),
 )
 PACED = (
-    Cell(2, 1.0, 0.0, 6.5, 250),
-    Cell(4, 1.0, 0.0, 7.5, 400),
-    Cell(8, 2.0, 0.0, 7.8, 400),
-    Cell(16, 8.0, 0.0, 7.0, 300),
-    Cell(16, 2.0, 0.0, 10.5, 400),
-    Cell(16, 1.0, 0.0, 15.0, 500),
-    Cell(64, 8.0, 0.0, 11.0, 400),
+    Cell(writers=2, mean_s=1, dollars=6.5, p99_ms=250),
+    Cell(writers=4, mean_s=1, dollars=7.5, p99_ms=400),
+    Cell(writers=8, mean_s=2, dollars=7.8, p99_ms=400),
+    Cell(writers=16, mean_s=8, dollars=7, p99_ms=300),
+    Cell(writers=16, mean_s=2, dollars=10.5, p99_ms=400),
+    Cell(writers=16, mean_s=1, dollars=15, p99_ms=500),
+    Cell(writers=64, mean_s=8, dollars=11, p99_ms=400),
 )
-EQUAL_TIMES = (Cell(1), Cell(2, 0.0, 1.1, 7.5), Cell(4, 0.0, 1.8, 7.5), Cell(8, 0.0, 3.0, 7.5), Cell(16))
-EXPRESS = (Cell(1), Cell(2, 0.0, 1.1, 7.5), Cell(4), Cell(8), Cell(16))
+EXPRESS = (
+    Cell(writers=1),
+    Cell(writers=2, over_one=1.1, dollars=7.5),
+    Cell(writers=4),
+    Cell(writers=8),
+    Cell(writers=16),
+)
+EQUAL_TIMES = (
+    Cell(writers=1),
+    Cell(writers=2, over_one=1.1, dollars=7.5),
+    Cell(writers=4, over_one=1.8, dollars=7.5),
+    Cell(writers=8, over_one=3.0, dollars=7.5),
+    Cell(writers=16),
+)
 LONGEST_SECONDS_MAX = 3.0  # that any operation waits
-LOOP_WRITERS_MAX = 16  # beyond, the warm loop is no longer a thing one would run
+LOOP_WRITERS_MAX = 16  # of the plain loops, which only lose more swaps beyond
 
 
 class CellTally(Struct, frozen=True):
-    """What the writers of one cell came to."""
+    """The rate, the waits and the cost of the writers of one cell."""
 
     rate: float  # operations a second
     p50_ms: float
@@ -80,8 +96,12 @@ class CellTally(Struct, frozen=True):
         return f"{waits}, ${self.dollars:,.1f} per million, {self.requests:.1f} requests each"
 
 
-def grid(ours: MakeWriter, equal_times: Latency, scale: float) -> Iterator[Figure]:
-    """Measure all cells; ``scale`` shortens them."""
+def grid(ours: MakeWriter, full_jitter: MakeWriter, equal_times: Latency, scale: float) -> Iterator[Figure]:
+    """Measure all cells. ``equal_times`` are the latencies of a store where each request takes as long.
+
+    ``scale`` multiplies how long each cell is measured.
+    """
+    loops = {"warm loop": warm_loop, "full jitter": full_jitter}
     for title, latency, cells in (
         ("S3", S3, CLOSED),
         ("S3 paced", S3, PACED),
@@ -93,15 +113,17 @@ def grid(ours: MakeWriter, equal_times: Latency, scale: float) -> Iterator[Figur
             name = f"{title}, {cell.writers} writers" + (
                 f", each every {cell.mean_s:g} s" if cell.mean_s else ""
             )
-            seconds = (300.0 if cell.mean_s else 40.0) * scale
+            seconds = (SECONDS_PACED if cell.mean_s else SECONDS) * scale
             found = tally(cell, ours, latency, seconds)
             one = one or found.rate
             yield Figure(f"{name}, osqueue", found.rate, "ops/s", note=found.story)
-            if cell.writers <= LOOP_WRITERS_MAX:
-                loop = tally(cell, warm_loop, latency, seconds)
-                yield Figure(f"{name}, warm loop", loop.rate, "ops/s", note=loop.story)
+            for what, make in loops.items() if cell.writers <= LOOP_WRITERS_MAX else ():
+                loop = tally(cell, make, latency, seconds)
+                yield Figure(f"{name}, {what}", loop.rate, "ops/s", note=loop.story)
             if cell.over_one:
                 yield at_least(f"{name}, over one writer", ratio(found.rate, one), cell.over_one)
+            if cell.rate:
+                yield at_least(f"{name}, rate", found.rate, cell.rate, unit="ops/s")
             if cell.dollars:
                 yield at_most(f"{name}, dollars per million", found.dollars, cell.dollars, unit="$")
             if cell.p99_ms:
@@ -110,10 +132,10 @@ def grid(ours: MakeWriter, equal_times: Latency, scale: float) -> Iterator[Figur
 
 
 def tally(cell: Cell, make: MakeWriter, latency: Latency, seconds: float, seed: int = 1) -> CellTally:
-    """Let the writers of a cell work for so long. What happens while they start is not counted."""
+    """Run the writers of a cell for ``seconds`` of virtual time. What happens while they start is not counted."""
     world = World(seed, Faults(), events_max=10**9)
     network = Network(world, Truth(world), latency)
-    warm_seconds = 10.0 if cell.mean_s else 3.0
+    warm_seconds = WARM_SECONDS_PACED if cell.mean_s else WARM_SECONDS
     waits: list[float] = []
 
     def program(machine: VirtualMachine) -> Flow[None]:
@@ -147,7 +169,7 @@ def tally(cell: Cell, make: MakeWriter, latency: Latency, seconds: float, seed: 
 
 
 def warm_loop(machine: VirtualMachine) -> WriterFlow:
-    """Keep the version that was written; after a refusal read and swap again."""
+    """Return a writer that keeps the version that it wrote, and reads only after a refusal."""
     version: str | None = None
 
     def operation(machine: VirtualMachine) -> Flow[None]:
