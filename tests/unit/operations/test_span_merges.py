@@ -28,7 +28,7 @@ def spans(sizes: list[int], due_ms: int = SOON_MS) -> list[Span]:
 
 
 def runs(found: list[Span]) -> dict[str, list[Span]]:
-    """What each writer merges, by the name of its segment."""
+    """Return what each writer merges, by the name of its segment."""
     state = State(commit=b"", epoch=1, seq=1, now_ms=NOW_MS, delayed=Delayed((), tuple(found)))
     each = {span.name: run_of(state, span.name) for span in found}
     return {name: run for name, run in each.items() if run}
@@ -61,7 +61,7 @@ def test_a_run_is_cut_into_parts_that_fit_into_a_segment() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_lasting_crowd_of_delayed_calls_writes_few_segments_in_vain(seed: int) -> None:
+def test_a_lasting_crowd_of_delayed_calls_stages_few_bytes_that_no_commit_refers_to(seed: int) -> None:
     tally = measure(8, 10, 300, delayed=True, seed=seed)
     assert tally.refused == 0
     assert tally.enqueued == 8 * 10 * 300 + 1

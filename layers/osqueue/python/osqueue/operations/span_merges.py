@@ -1,4 +1,4 @@
-"""Merges of delayed segments on a contended head: each by one writer, as a request of its own.
+"""Merges of delayed segments on a contended head: one writer makes each, and sends it as a request.
 
 Where writers collide, each of them applies all announced requests. If a commit merged segments there, each of the
 writers would write the merged segment, and one would win. So a writer merges before it sends a request, and the request
@@ -7,7 +7,7 @@ exchanges the pointers. Another writer's commit takes it along like any other.
 The place of a segment in the head decides which writer merges what. The segments of like size stand there in the order
 in which they came. The writer of every eighth one merges it with the seven before it. A merge takes eight of them away.
 So the others keep their places in the eights, and no two writers merge the same segments. The merged segment is of the
-next size, as in log-structured merge trees. Its writer goes on with that size in the same way.
+next size, as in log-structured merge trees. Its writer then merges segments of that size by the same rule.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from .context import FlowContext
 MERGED_AHEAD_MS = 10 * limits.SECOND_MS  # a segment that is due sooner changes too soon
 SPANS_PER_MERGE = 8
 SPANS_LEFT_MAX = 3 * SPANS_PER_MERGE  # of one size, before a writer merges the first ones
-_SIZES_BITS = (
-    3  # segments of like size differ by less than this power of two: eight of them have the next size
-)
+# Segments of like size differ by less than this power of two, so eight of them have the next size.
+_SIZES_BITS = 3
 
 
 def merge_from(context: FlowContext, shard: int, own: str) -> QueueFlow[None]:

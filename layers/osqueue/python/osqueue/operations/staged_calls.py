@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from .. import limits
 from ..commit.effects import QueueFlow, Submit
+from ..commit.retry import impatient
 from ..core.job_ops import JobSpec
 from ..core.ops import Code
 from ..core.state import State
@@ -74,7 +75,7 @@ def attach_staged(
         from .span_merges import merge_from  # here, because only writers that collide merge
 
         with suppress(OsqueueError):  # the jobs are in the queue, whatever becomes of a merge
-            yield from merge_from(context, shard, attach[0].spans[0].name)
+            yield from impatient(merge_from(context, shard, attach[0].spans[0].name))
     return codes.pop()
 
 
