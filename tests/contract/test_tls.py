@@ -83,15 +83,15 @@ def test_an_authority_is_trusted_where_the_address_names_it(
 def test_a_listing_by_signed_urls_trusts_the_authority_of_the_address(
     aws_environment: None, authority: Authority
 ) -> None:
-    with told_server(served(authority.signed())) as told:
-        told.answers(
+    with told_server(served(authority.signed())) as server:
+        server.answers(
             200,
             body="<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>a//x</Key><Size>0</Size>"
             "<LastModified>2026-01-01T00:00:00Z</LastModified></Contents></ListBucketResult>",
         )
-        store = open_store(f"s3://some-bucket?endpoint={told.endpoint}&ca={authority.bundle}")
+        store = open_store(f"s3://some-bucket?endpoint={server.endpoint}&ca={authority.bundle}")
         assert store.perform(List("a/")) == Listed(("a//x",), more=False)
-        assert len(told.arrived) == 2
+        assert len(server.arrived) == 2
 
 
 @CLIENTS
