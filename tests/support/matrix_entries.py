@@ -97,6 +97,9 @@ class EventsEntry(Entry):
 
 
 # ── Servers ──────────────────────────────────────────────────────────────────
+LOOKS_MAX = 10  # of a load balancer, until a server has to be ready after a fault
+
+
 class ServeEntry(Awaiting):
     """``osqueue serve``: its ASGI application. It is not ready while a fault lasts, and is ready again afterwards."""
 
@@ -115,8 +118,15 @@ class ServeEntry(Awaiting):
             raise
 
     def recover(self, payload: str) -> None:
-        """Be ready before any call succeeds: a load balancer sends none to a server that is not ready."""
-        status, content = self.look()
+        """Be ready before any call succeeds: a load balancer sends none to a server that is not ready.
+
+        A load balancer looks again after a look that failed. So does this: on a busy machine a sound store
+        may send its reply after the short limit of the fault ``hung``.
+        """
+        for _ in range(LOOKS_MAX):
+            status, content = self.look()
+            if status == 200:
+                break
         assert status == 200, f"not ready after the fault: {content}"
         self.call(payload)
 

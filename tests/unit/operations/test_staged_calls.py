@@ -9,16 +9,19 @@ import pytest
 from msgspec.structs import replace
 
 from bench.crowds import measure
-from osqueue.commit.effects import All, QueueFlow, Submit
+from osqueue.commit.effects import All, Pause, QueueFlow, Sleep, Submit
 from osqueue.commit.request_status import CommitResult
 from osqueue.commit.writer import Head, ShardWriter
 from osqueue.core.job_ops import AttachSpans, JobSpec
 from osqueue.core.ops import Code, outcome
 from osqueue.core.state import Delayed, EventLog, Span, State
+from osqueue.errors import Unavailable
 from osqueue.model.codecs import JSON, Codec
 from osqueue.operations.context import Writers
 from osqueue.operations.enqueue import EnqueueFlows
+from osqueue.operations.span_merges import SPANS_PER_MERGE
 from osqueue.operations.staged_calls import DELAYED_SPANS_STAGED_MAX, stage_call
+from osqueue.stores.base import Failed, Put, StoreReply, StoreRequest
 from simulation.conditions import Faults
 from simulation.machine import VirtualMachine
 from simulation.truth import Truth
@@ -87,6 +90,53 @@ def test_a_call_on_a_contended_head_is_sent_as_one_segment(delay_ms: int) -> Non
     assert attach.delayed == bool(delay_ms)
     if delay_ms:
         assert span.due_ms >= scene.machine.now_ms() + delay_ms
+
+
+def test_a_store_that_fails_a_merge_holds_up_no_call_whose_jobs_are_in_the_queue() -> None:
+    scene = Scene()
+    pauses: list[Sleep] = []
+    attached = False
+
+    def perform(request: StoreRequest) -> StoreReply:
+        if attached and isinstance(request, Put):
+            return Failed(Unavailable("503"))
+        return scene.truth.perform(request)
+
+    def gather(own: Span) -> tuple[Span, ...]:
+        """Make the own segment the eighth of its size."""
+        body = scene.truth.read(f"q/0/{own.name}")
+        assert body is not None
+        others = [replace(own, name=f"segments/{at}") for at in range(SPANS_PER_MERGE - 1)]
+        for other in others:
+            scene.truth.perform(Put(f"q/0/{other.name}", body))
+        return (*others, own)
+
+    def drive(flow: QueueFlow[Code | None]) -> Code | None:
+        nonlocal attached
+        reply: Any = None
+        while True:
+            try:
+                effect = flow.send(reply)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            if isinstance(effect, Submit):
+                (own,) = effect.ops[0].spans  # type: ignore[union-attr]
+                scene.state = replace(scene.state, delayed=Delayed((), gather(own)))
+                scene.writer.head = Head(scene.state, "w", scene.machine.moment())
+                attached, reply = True, CommitResult((outcome([Code.SCHEDULED]),), scene.state.now_ms)
+            elif isinstance(effect, Sleep):
+                pauses.append(effect)
+                reply = None
+            elif isinstance(effect, All):
+                reply = tuple(map(perform, effect.requests))
+            else:
+                reply = perform(effect)  # type: ignore[arg-type]
+
+    scene.writer.head = Head(scene.state, "v", scene.machine.moment())
+    flows = EnqueueFlows("q", Codec(JSON), scene.machine, Writers(lambda _: scene.writer), object())
+    assert drive(stage_call(flows, jobs(), 0, b"", scene.began)) is Code.SCHEDULED
+    assert 0 < len(pauses) < 10
+    assert not [each for each in pauses if isinstance(each, Pause)]  # a call waits those with its time-out
 
 
 def _seen(scene: Scene, **fields: Any) -> list[JobSpec]:
