@@ -45,7 +45,7 @@ def wall_clock_believed() -> AbstractContextManager[None]:
 
 def clocks_that_disagree() -> AbstractContextManager[None]:
     """A measurement is used on, although a clock of the machine was set or stood still."""
-    return patched((writer, "_apart", lambda earlier, later: False))
+    return patched((writer, "clocks_disagree", lambda earlier, later: False))
 
 
 def measured_once() -> AbstractContextManager[None]:

@@ -224,11 +224,10 @@ def test_a_refusal_lets_the_next_request_open_another_client(
     """A client keeps the credentials of the environment that it was opened with."""
     stub.answers(500)
     store.perform(READ)
-    first = store._client
+    first = store._clients.kept()
     stub.answers(403, "AccessDenied")
     store.perform(READ)
-    assert first is not None
-    assert store._client is None
+    assert store._clients.kept() is not first
     stub.answers(404, "BlobNotFound")
     assert store.perform(READ) == Missing()
 

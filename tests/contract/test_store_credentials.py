@@ -103,5 +103,5 @@ def test_credentials_are_used_no_longer_than_they_are_good(
     given: dict[str, Any] = {}
     monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", TOKEN)
     monkeypatch.setattr(obstore.store, "S3Store", lambda _, **options: given.update(options))
-    S3Store("some-bucket", endpoint=role.address)._open()
+    S3Store("some-bucket", endpoint=role.address)._clients.kept()
     assert given["credential_provider"]()["expires_at"] <= role.expires

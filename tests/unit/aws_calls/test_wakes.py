@@ -11,9 +11,10 @@ import pytest
 
 from osqueue import Queue, Rejected
 from osqueue.aws_calls import waker_of_environment
-from osqueue.aws_calls.caller import IDLE_MS_MAX, AwsCaller
+from osqueue.aws_calls.caller import AwsCaller
 from osqueue.aws_calls.wakes import AT_ONCE_MAX, LambdaWaker, wake_of
 from osqueue.core.consumers import Wake
+from osqueue.limits import HTTP_IDLE_MS_MAX
 from tests.support.aws_server import AwsStandIn, aws_stand_in
 
 ARN = "arn:aws:lambda:eu-west-1:123456789012:function:mailer:live"
@@ -75,7 +76,7 @@ def test_a_connection_is_kept_and_another_opened_where_it_was_closed_or_rested_t
     for _ in range(3):
         waker.wake("emails", [wake()])
     assert len({each.connection for each in lambdas.received}) == 1
-    machine.advance(IDLE_MS_MAX / 1000)
+    machine.advance(HTTP_IDLE_MS_MAX / 1000)
     lambdas.close_after = True
     waker.wake("emails", [wake()])
     waker.wake("emails", [wake()])

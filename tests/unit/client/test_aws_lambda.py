@@ -23,6 +23,8 @@ from osqueue.client.transports.credentials import SigV4Credentials
 from osqueue.client.transports.http import HttpTransport
 from osqueue.clock import Machine
 from osqueue.contract.error_codes import TooLarge
+from osqueue.limits import HTTP_IDLE_MS_MAX
+from tests.support.machines import VirtualMachine
 from tests.support.speaking import HANG_UP, Heard, Speaker, response, speaking
 
 GATEWAY = "abc.execute-api.eu-west-1.amazonaws.com"
@@ -404,4 +406,15 @@ def test_a_forks_child_invokes_over_connections_of_its_own(aws_environment: None
         transport.perform(STATS)
         machine.pid = 2
         transport.perform(STATS)
+    assert [heard.connection for heard in speaker.heard] == [0, 0, 1]
+
+
+def test_connections_of_a_client_that_was_idle_for_too_long_are_not_used_again(aws_environment: None) -> None:
+    machine = VirtualMachine()
+    with speaking(response(200, b'{"status": 204}')) as speaker:
+        transport = invoking(speaker, machine=machine)
+        for seconds in (0, 1, HTTP_IDLE_MS_MAX / 1000):
+            machine.advance(seconds)
+            transport.perform(STATS)
+        transport.close()
     assert [heard.connection for heard in speaker.heard] == [0, 0, 1]

@@ -33,8 +33,10 @@ from osqueue.client.transports.credentials import (
 from osqueue.client.transports.faulty import FaultyTransport, SlowTransport
 from osqueue.client.transports.http import ANSWER_BYTES_MAX, HttpTransport
 from osqueue.clock import Machine
+from osqueue.limits import HTTP_IDLE_MS_MAX
 from osqueue.stores.address import is_remote, open_store
 from osqueue.stores.faulty import FaultInjector
+from tests.support.machines import VirtualMachine
 from tests.support.speaking import HANG_UP, Speaker, response, speaking
 
 GATEWAY = "abc.execute-api.eu-west-1.amazonaws.com"
@@ -234,6 +236,23 @@ def test_a_connection_is_kept_and_a_forks_child_opens_its_own() -> None:
         transport.close()
         transport.perform(STATS)
     assert [heard.connection for heard in speaker.heard] == [0, 0, 0, 1, 2]
+
+
+def test_a_connection_that_was_idle_for_too_long_by_either_clock_is_not_used_again() -> None:
+    machine = VirtualMachine()
+    with speaking(OK) as speaker:
+        transport = http(speaker, machine=machine)
+        for idle_ms, wall_ms in (
+            (0, 0),
+            (HTTP_IDLE_MS_MAX - 1, 0),
+            (0, HTTP_IDLE_MS_MAX),
+            (HTTP_IDLE_MS_MAX, 0),
+        ):
+            machine.seconds += idle_ms / 1000
+            machine.time_ms += wall_ms
+            assert transport.perform(STATS) == ApiAnswer(200, b"{}")
+        transport.close()
+    assert [heard.connection for heard in speaker.heard] == [0, 0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 from . import forks
 
+CLOCKS_APART_MS_MAX = 1_000  # by which the two clocks of a machine may drift apart between two moments
+
 _HOST = os.uname().nodename[:100]  # as socket.gethostname, without loading sockets
 _CHANCE = random.Random()  # noqa: S311 - for jitter
 forks.at_beginning(_CHANCE.seed)  # else all children would wait for the same pauses
@@ -24,6 +26,15 @@ class Moment(NamedTuple):
 
     monotonic: float  # seconds
     wall_ms: int
+
+
+def clocks_disagree(earlier: Moment, later: Moment) -> bool:
+    """Return whether a machine's clocks disagree on the time between two moments.
+
+    Then the machine was suspended, which stops one of them, or a clock was set.
+    """
+    passed_ms = (later.monotonic - earlier.monotonic) * 1000
+    return abs(later.wall_ms - earlier.wall_ms - passed_ms) > CLOCKS_APART_MS_MAX
 
 
 class Machine:
@@ -70,3 +81,16 @@ class Machine:
 
 
 MACHINE = Machine()
+
+
+class IdleTime:
+    """The time between two uses of something, by both clocks of a machine."""
+
+    def __init__(self, machine: Machine = MACHINE) -> None:
+        self._machine = machine
+        self._used = machine.moment()
+
+    def use(self) -> float:
+        """Note a use and return the milliseconds since the one before it, or since this object was made."""
+        since, self._used = self._used, self._machine.moment()
+        return self._machine.ms_since(since)

@@ -139,3 +139,9 @@ INTENTS_PER_COMMIT_MAX = 1_000
 INTENT_BYTES_PER_COMMIT_MAX = 1024 * KB
 GC_HORIZON_MS = DAY_MS  # what is younger than this is never collected
 REQUEST_TIMEOUT_S = 25.0  # how long one operation may try before it answers
+
+# ── Connections ──────────────────────────────────────────────────────────────
+STORE_IDLE_MS_MAX = 5 * SECOND_MS  # an idle connection to a cloud's store is not used again after this time
+HTTP_IDLE_MS_MAX = (
+    20 * SECOND_MS
+)  # an idle connection to an API or a service of AWS is not used again after this time

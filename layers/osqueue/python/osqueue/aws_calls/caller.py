@@ -17,12 +17,12 @@ from msgspec import Struct
 from .. import forks
 from ..clock import MACHINE, Machine, Moment
 from ..errors import Unavailable
+from ..limits import HTTP_IDLE_MS_MAX
 from .identity import endpoint_of_environment, found_credentials, own_credentials, region_of_environment
 from .sigv4 import SigningScope, signed_headers
 
 CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 5.0
-IDLE_MS_MAX = 20_000  # a process may be frozen meanwhile, and whoever closes a connection is then not heard
 ANSWER_BYTES_MAX = 1024 * 1024
 
 
@@ -116,7 +116,7 @@ class AwsCaller:
                 self._process, self._kept = self._machine.process(), []
             while self._kept:
                 kept = self._kept.pop()
-                if self._machine.ms_since(kept.since) < IDLE_MS_MAX and not _was_closed(kept.connection):
+                if self._machine.ms_since(kept.since) < HTTP_IDLE_MS_MAX and not _was_closed(kept.connection):
                     return kept.connection
                 kept.connection.close()
         return None

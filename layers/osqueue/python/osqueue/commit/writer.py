@@ -13,7 +13,7 @@ from typing import Self
 from msgspec import Struct
 
 from .. import limits
-from ..clock import Machine, Moment
+from ..clock import Machine, Moment, clocks_disagree
 from ..core.backlog import Loaded
 from ..core.encoding import HeadEncoder, decode_head
 from ..core.intents import intents_prefix
@@ -40,9 +40,6 @@ HEAD = "head"
 CLOCK = "clock"
 ANNOUNCING_COMMITS = 2  # in whose time a request is announced
 COMMIT_SECONDS_FIRST = 0.05  # what a commit is thought to take before one was measured
-CLOCKS_APART_MS_MAX = (
-    limits.SECOND_MS
-)  # by which the machine's two clocks may drift apart between measurements
 CLOCK_DRIFT_MAX = (
     0.0005  # of a machine's clock, as a share of the time: what is corrected at most, by RFC 5905
 )
@@ -53,12 +50,6 @@ WARN_AGAIN_SECONDS = 600.0  # between two warnings of a head that is ahead
 MEASURING_SECONDS_MAX = 60.0  # that it may take to read the store's clock: so much longer may leases last
 CONTENTION_SECONDS = 2.0  # a head at rest for longer is not contended
 BLOCKS_KEPT = 64  # blocks of segments kept from one commit to the next
-
-
-def _apart(earlier: Moment, later: Moment) -> bool:
-    """Do a machine's two clocks disagree on how long it took? Then it was suspended, or one was set: trust neither."""
-    passed_ms = (later.monotonic - earlier.monotonic) * 1000
-    return abs(later.wall_ms - earlier.wall_ms - passed_ms) > CLOCKS_APART_MS_MAX
 
 
 OnHead = Callable[[State, str], None]  # told of every head that is newly read or written, and its version
@@ -373,7 +364,7 @@ class ShardWriter:
             return True
         now = self.machine.moment()
         age_ms = (now.monotonic - measured.until.monotonic) * 1000
-        return _apart(measured.until, now) or age_ms > limits.CLOCK_AGE_MS_MAX
+        return clocks_disagree(measured.until, now) or age_ms > limits.CLOCK_AGE_MS_MAX
 
     def tell_time(self) -> Flow[None]:
         """Measure the store's clock if that is due. Raises Unavailable if the store does not give its time."""
@@ -419,7 +410,7 @@ class ShardWriter:
         """The store's clock stood there between that moment and this one."""
         until = self.machine.moment()
         # A client that stood still meanwhile knows too little, and asks again.
-        if not _apart(since, until) and until.monotonic - since.monotonic <= MEASURING_SECONDS_MAX:
+        if not clocks_disagree(since, until) and until.monotonic - since.monotonic <= MEASURING_SECONDS_MAX:
             self.measured = ClockReading(store_ms, since, until)
 
     def forget_old_blocks(self) -> None:

@@ -16,6 +16,8 @@ from ..errors import OsqueueError, Timeout, Unavailable
 from .certificates import CA_VARIABLE
 
 CONNECT_TIMEOUT_S = 3.0
+FIRST_BYTE_TIMEOUT_S = 3.0  # on a kept connection
+CONNECT_MARGIN_S = 0.1  # by which that is longer than the time-out of a connection, which it includes
 REQUEST_TIMEOUT_S = 20.0  # one request, body and answer; 8 MB segments need some of it on slow lines
 
 _DETAIL_CHARS_MAX = 160
@@ -26,6 +28,12 @@ class Timeouts(NamedTuple):
 
     connect_s: float = CONNECT_TIMEOUT_S
     request_s: float = REQUEST_TIMEOUT_S
+
+    @property
+    def first_byte_s(self) -> float | None:
+        """The time for the first byte on a kept connection, in seconds. None: the whole time of the request."""
+        limit_s = max(FIRST_BYTE_TIMEOUT_S, self.connect_s + CONNECT_MARGIN_S)
+        return limit_s if limit_s < self.request_s else None
 
 
 TIMEOUTS = Timeouts()

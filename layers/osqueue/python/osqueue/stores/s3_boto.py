@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .. import forks
+from ..clock import IdleTime
 from ..errors import Rejected, Unavailable, pass_on_interruption
+from ..limits import HTTP_IDLE_MS_MAX
 from .base import (
     KEY_BYTES_MAX,
     LIST_KEYS_MAX,
@@ -118,6 +120,7 @@ class BotoStore(Store):
         if options.addressing == "virtual" and known is not None:
             host_of(bucket, known)
         self._signer: Any = None  # made when first needed
+        self._idle = IdleTime()
         self._pid = forks.process()
         self._lock = forks.lock()
         if self._session is None:
@@ -284,6 +287,8 @@ class BotoStore(Store):
                 if self._client_now is None or self._pid != pid:
                     self._client_now = open_client(self._session, self._endpoint, self._region, self._options)
                     self._pid = pid
+        if self._idle.use() >= HTTP_IDLE_MS_MAX:
+            self._client_now.close()  # its connections; it opens others
         return self._client_now
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ...clock import MACHINE, Machine
+from ...clock import MACHINE, IdleTime, Machine
 from ...contract.error_codes import TooLarge
 from ...contract.functions import BY_NAME, deployed_name
 from ...errors import OsqueueError, Rejected, Throttled, Timeout, Unavailable
+from ...limits import HTTP_IDLE_MS_MAX
 from .base import (
     CALL_SECONDS_DEFAULT,
     CALLS_AT_ONCE_MAX,
@@ -80,7 +81,7 @@ class LambdaTransport(Transport):
         self._carrier = Carrier(machine)
         self._process = 0  # whose connections these are
         self._session: Any = None  # of boto3
-        self._clients: dict[float, Any] = {}  # by how long they wait
+        self._clients: dict[float, tuple[Any, IdleTime]] = {}  # by how long they wait
 
     @property
     def place(self) -> object:
@@ -132,7 +133,7 @@ class LambdaTransport(Transport):
         with self._lock:
             clients, self._clients = self._clients, {}
         if self._process == self._machine.process():
-            for client in clients.values():
+            for client, _ in clients.values():
                 client.close()
 
     def _look_again(self, session: Any) -> None:
@@ -149,8 +150,11 @@ class LambdaTransport(Transport):
             if self._process != process:
                 self._process, self._session, self._clients = process, None, {}
             if step not in self._clients:
-                self._clients[step] = self._made(step)
-            return self._session, self._clients[step]
+                self._clients[step] = self._made(step), IdleTime(self._machine)
+            client, idle = self._clients[step]
+            if idle.use() >= HTTP_IDLE_MS_MAX:
+                client.close()  # its connections; it opens others
+            return self._session, client
 
     def _made(self, seconds: float) -> Any:
         try:
@@ -164,6 +168,7 @@ class LambdaTransport(Transport):
             read_timeout=seconds,
             retries={"total_max_attempts": 1, "mode": "standard"},
             max_pool_connections=CALLS_AT_ONCE_MAX,
+            tcp_keepalive=True,
         )
         try:
             if self._session is None:

@@ -12,7 +12,6 @@ from ...clock import MACHINE, Machine
 from ...errors import Rejected, Timeout, Unavailable
 from .base import (
     CALL_SECONDS_DEFAULT,
-    CALLS_AT_ONCE_MAX,
     CONNECT_SECONDS_MAX,
     ApiAnswer,
     ApiCall,
@@ -24,6 +23,7 @@ from .base import (
     path_of,
     unreached,
 )
+from .connections import open_pools
 from .credentials import Credentials, not_installed
 from .transfers import Carrier, carried
 
@@ -116,19 +116,11 @@ class HttpTransport(Transport):
             pools[1].clear()
 
     def _connections(self) -> Any:
-        from urllib3 import PoolManager
-
         process = self._machine.process()
         with self._lock:
             if self._pools is None or self._pools[0] != process:  # a fork's child opens its own
                 tls = self._tls
-                pool = PoolManager(
-                    num_pools=1,
-                    maxsize=CALLS_AT_ONCE_MAX,
-                    ca_certs=tls.ca,
-                    cert_file=tls.cert,
-                    key_file=tls.key,
-                )
+                pool = open_pools(self._machine, 1, ca_certs=tls.ca, cert_file=tls.cert, key_file=tls.key)
                 self._pools = (process, pool)
             return self._pools[1]
 

@@ -8,7 +8,6 @@ from ...clock import Machine
 from ...errors import Timeout, Unavailable
 from .base import (
     CALL_SECONDS_DEFAULT,
-    CALLS_AT_ONCE_MAX,
     CONNECT_SECONDS_MAX,
     ApiAnswer,
     CallOutcome,
@@ -16,6 +15,7 @@ from .base import (
     Transfer,
     host_of,
 )
+from .connections import open_pools
 from .credentials import not_installed
 
 HOSTS = 2  # whose connections are kept
@@ -31,16 +31,15 @@ class Carrier:
 
     def carry(self, transfer: Transfer, base: str = "") -> CallOutcome:
         """Make a transfer. Raises Unavailable where nobody knows where the API is."""
-        try:
-            from urllib3 import PoolManager
-        except ImportError:
-            raise not_installed("payloads and results of this size", "urllib3") from None
         if transfer.url.startswith("/") and not base:
             raise Unavailable("the API names a path of its own, and its host is not known.", permanent=True)
         process = self._machine.process()
         pools = self._pools
         if pools is None or pools[0] != process:  # a fork's child opens its own
-            pools = self._pools = process, PoolManager(num_pools=HOSTS, maxsize=CALLS_AT_ONCE_MAX)
+            try:
+                pools = self._pools = process, open_pools(self._machine, HOSTS)
+            except ImportError:
+                raise not_installed("payloads and results of this size", "urllib3") from None
         url = base + transfer.url if transfer.url.startswith("/") else transfer.url
         return carried(pools[1], url, transfer)
 
