@@ -20,6 +20,7 @@ NAMES = (
     "embedded",
     "valkey",
     "contention",
+    "burst",
     "depth",
     "cancel",
     "due",

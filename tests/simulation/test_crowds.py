@@ -90,6 +90,22 @@ def test_those_without_room_are_turned_away_at_once_and_nobody_waits_for_the_dea
     assert len(crowd.invariants.accepted) == rows
 
 
+def test_a_burst_takes_the_room_of_an_earlier_one_that_is_idle() -> None:
+    with limited({"SESSIONS_BYTES_KEPT": 1_000, "SESSIONS_BYTES_MAX": 5_000}):
+        crowd = Crowd()
+        for at in range(40):
+            crowd.speak(enqueue(at))
+        crowd.run()
+        assert len(crowd.state.sessions) == 40
+        crowd.world.now += limits.SESSION_IDLE_MS_MIN / 1000 + 1
+        for at in range(40, 80):
+            crowd.speak(enqueue(at))
+        crowd.run()
+        assert crowd.told == {"QUEUED": 80}
+        assert len(crowd.state.sessions) == 40
+        assert crowd.state.floor > 0
+
+
 def test_a_writer_whose_answer_does_not_fit_its_row_is_turned_away_as_well() -> None:
     with limited({"SESSIONS_BYTES_MAX": 3_000}):
         crowd = Crowd()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -22,9 +22,10 @@ from osqueue.core.job_ops import (
 from osqueue.core.ops import Code
 from osqueue.core.queue_ops import ChangeSettings, RedriveJobs, RunTimers
 from osqueue.core.rows import BodyRef
-from osqueue.core.weights import finished_weight, session_weight_of
+from osqueue.core.weights import finished_weight
+from simulation.tight import limited
 
-HEAD_BYTES_MAX = 320 * limits.KB  # all budgets together, and one row more of each
+HEAD_BYTES_MAX = 512 * limits.KB  # all budgets together, and one row more of each
 
 
 @pytest.fixture
@@ -198,6 +199,7 @@ def test_jobs_with_long_histories_do_not_grow_the_head(shard: Any) -> None:
 
 
 # ── Sessions ─────────────────────────────────────────────────────────────────
+@pytest.mark.usefixtures("quarter")
 def test_when_sessions_are_full_a_new_writer_is_told_so_and_an_old_one_is_not(shard: Any) -> None:
     count = fill_sessions(shard)
     assert 500 < count < 1_000
@@ -209,15 +211,29 @@ def test_when_sessions_are_full_a_new_writer_is_told_so_and_an_old_one_is_not(sh
     assert shard.head_bytes_most < HEAD_BYTES_MAX
 
 
+@pytest.fixture
+def quarter() -> Iterator[None]:
+    """Room for a quarter of the writers that a head has room for."""
+    with limited({"SESSIONS_BYTES_MAX": limits.SESSIONS_BYTES_KEPT}):
+        yield
+
+
 def fill_sessions(shard: Any) -> int:
-    """Let writers come until there is no room for another; how many they are."""
+    """Let writers come until there is no room for another. Return how many came."""
     count = 0
-    while shard.state.sessions_bytes + session_weight_of("0" * 16, 0) <= limits.SESSIONS_BYTES_MAX:
-        shard.apply(EnqueueJobs((shard.new(),)), env=f"{count:016x}")
+    while not shard.commit([shard.request(EnqueueJobs((shard.new(),)), env=f"{count:016x}")]).crowded:
         count += 1
     return count
 
 
+def test_a_burst_of_writers_is_served_and_forgotten_once_they_are_idle(shard: Any) -> None:
+    assert fill_sessions(shard) > 2_500
+    shard.now += limits.SESSION_IDLE_MS_MIN
+    assert shard.apply(EnqueueJobs((shard.new(),)), env="f" * 16)[0].code == Code.QUEUED
+    assert 0 < shard.state.sessions_bytes <= limits.SESSIONS_BYTES_KEPT
+
+
+@pytest.mark.usefixtures("quarter")
 def test_idle_writers_make_room_and_the_floor_rises_past_them(shard: Any) -> None:
     count = fill_sessions(shard)
     late = shard.request(
@@ -226,19 +242,21 @@ def test_idle_writers_make_room_and_the_floor_rises_past_them(shard: Any) -> Non
     shard.now += limits.SESSION_IDLE_MS_MIN
     for _ in range(10):
         shard.apply(EnqueueJobs((shard.new(),)), env=f"{count - 1:016x}")
-    assert shard.commit([shard.request(EnqueueJobs((shard.new(),)), env="new")]).outcomes
+    assert shard.commit([shard.request(EnqueueJobs((shard.new(),)), env="f" * 16)]).outcomes
     dropped = count + 1 - len(shard.state.sessions)
     assert dropped >= 1
     assert shard.state.floor >= dropped  # one commit each, the oldest first
     assert late.born >= shard.state.floor or not shard.commit([late]).outcomes
 
 
+@pytest.mark.usefixtures("quarter")
 def test_nobody_who_spoke_within_two_minutes_is_forgotten(shard: Any) -> None:
     fill_sessions(shard)
     shard.now += limits.SESSION_IDLE_MS_MIN - 1
-    assert shard.commit([shard.request(EnqueueJobs((shard.new(),)), env="new")]).crowded
+    assert shard.commit([shard.request(EnqueueJobs((shard.new(),)), env="f" * 16)]).crowded
 
 
+@pytest.mark.usefixtures("quarter")
 def test_a_request_born_below_the_floor_is_never_applied(shard: Any) -> None:
     shard.enqueue()
     old = shard.request(EnqueueJobs((shard.new(),)), env="late")
@@ -249,6 +267,7 @@ def test_a_request_born_below_the_floor_is_never_applied(shard: Any) -> None:
     assert not shard.commit([old]).outcomes
 
 
+@pytest.mark.usefixtures("quarter")
 def test_long_outcomes_of_many_writers_do_not_grow_the_head(shard: Any) -> None:
     shard.enqueue(1)
     (lease,) = shard.claim()
@@ -262,6 +281,7 @@ def test_long_outcomes_of_many_writers_do_not_grow_the_head(shard: Any) -> None:
     assert shard.head_bytes_most < HEAD_BYTES_MAX
 
 
+@pytest.mark.usefixtures("quarter")
 def test_long_outcomes_are_remembered_while_there_is_room(shard: Any) -> None:
     (lease,) = (shard.enqueue(1), shard.claim())[1]
     held = (LeaseBeat(lease.job.key, lease.token), LeaseBeat(b"x" * 16, "no")) * 500

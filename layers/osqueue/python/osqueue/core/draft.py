@@ -76,8 +76,8 @@ class Draft:
         "_known", "batches", "blocked", "blocks", "changed", "committed", "context", "counts", "dead",
         "delayed", "delayed_bytes", "delayed_spans", "delayed_tombstones", "dropped", "drops", "events",
         "expired", "finished", "finished_bytes", "floor", "forgotten", "format", "fresh_bytes", "gc_after",
-        "gc_floor", "holds", "lanes", "latest", "leases", "leases_bytes", "log", "needs", "now", "observed",
-        "pacer", "promoted", "recorded", "refusals", "result_ttls", "round", "sated", "schedules",
+        "gc_floor", "holds", "lanes", "latest", "leases", "leases_bytes", "log", "needs", "none_idle", "now",
+        "observed", "pacer", "promoted", "recorded", "refusals", "result_ttls", "round", "sated", "schedules",
         "sessions", "sessions_bytes", "settings", "spills", "starts", "state", "tables", "tickets",
         "tokens", "tombstones", "turned_away",
     )  # fmt: skip
@@ -90,6 +90,7 @@ class Draft:
         self.changed = False
         self.sessions = dict(state.sessions)
         self.sessions_bytes = state.sessions_bytes
+        self.none_idle = False  # are all writers known to have committed lately?
         self.refusals = state.refusals
         self.turned_away: set[int] = set()  # marks, in this commit
         self.floor = state.floor

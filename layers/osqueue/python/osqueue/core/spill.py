@@ -255,28 +255,37 @@ def shelve(draft: Draft) -> None:
 
 # ── Sessions ─────────────────────────────────────────────────────────────────
 def room_for_session(draft: Draft, request: Request) -> bool:
-    """Is there room for what the request will leave behind, whatever its outcomes?
+    """Return whether there is room for what the request will leave behind, whatever its outcomes.
 
-    If need be, forget the longest idle writers and raise the floor past them.
+    If there are many rows, forget the longest idle writers and raise the floor past them.
     """
+    kept = min(limits.SESSIONS_BYTES_KEPT, limits.SESSIONS_BYTES_MAX)
     more = session_weight_of(request.env, outcomes_bytes_max(request.ops))
-    if draft.sessions_bytes + more <= limits.SESSIONS_BYTES_MAX:
+    if draft.sessions_bytes + more <= kept:
         return True
     row = draft.sessions.get(request.env)
     more -= session_weight(request.env, row) if row else 0
-    if more <= 0 or draft.sessions_bytes + more <= limits.SESSIONS_BYTES_MAX:
+    if more <= 0 or draft.sessions_bytes + more <= kept:
         return True
+    if not draft.none_idle:
+        _forget_idle(draft, request, kept - more)
+    return draft.sessions_bytes + more <= limits.SESSIONS_BYTES_MAX
+
+
+def _forget_idle(draft: Draft, request: Request, most: int) -> None:
+    """Forget a quarter of the idle writers, and more until the others' rows have at most so many bytes."""
     idle = [
         (other.seq, env)
         for env, other in draft.sessions.items()
         if env != request.env and draft.now - other.at_ms >= limits.SESSION_IDLE_MS_MIN
     ]
     for position, (seq, env) in enumerate(sorted(idle)):
-        if position >= len(idle) // 4 and draft.sessions_bytes + more <= limits.SESSIONS_BYTES_MAX:
+        if position >= len(idle) // 4 and draft.sessions_bytes <= most:
             break
         draft.sessions_bytes -= session_weight(env, draft.sessions.pop(env))
         draft.floor = max(draft.floor, seq)
-    return draft.sessions_bytes + more <= limits.SESSIONS_BYTES_MAX
+    else:
+        draft.none_idle = True  # so no other request of this commit looks at all rows again
 
 
 def refuse_for_good(draft: Draft, request: Request) -> None:
