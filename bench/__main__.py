@@ -24,6 +24,7 @@ NAMES = (
     "depth",
     "cancel",
     "due",
+    "late",
     "bulk",
     "waiting",
     "limits",

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from osqueue.commit.effects import Flow
 from osqueue.election import base
 from osqueue.election.base import ElectionBase, ElectionRecord
-from osqueue.stores.base import Failed, Put, Refused, StoreReply, Written
+from osqueue.stores.base import Failed, Put, Refused, Store, StoreReply, Written
 
 from .. import election_scenes
 from ..ledger import Violation
@@ -62,7 +62,7 @@ def impatient() -> AbstractContextManager[None]:
 
 def whole_seconds_believed() -> AbstractContextManager[None]:
     """A store that tells whole seconds is believed to the millisecond."""
-    return patched((base, "CLOCK_STEP_MS", 0))
+    return patched((Store, "clock_tick_ms", 0))
 
 
 def names_for_marks() -> AbstractContextManager[None]:

@@ -49,6 +49,7 @@ def test_the_store_of_the_page_keeps_the_contract(folder: Path) -> None:
         "the store offers no turns",
         "the store does not tell of objects",
         "the store signs no requests",
+        "the store states whole seconds",
     }
     assert "failed" not in said
 

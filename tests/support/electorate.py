@@ -27,6 +27,7 @@ class Meddling(WrappedStore):
     def __init__(self, inner: Store, clockless: bool = False) -> None:
         super().__init__(inner)
         self.clockless = clockless
+        self.clock_tick_ms = 1_000 if clockless else inner.clock_tick_ms
         self.before: dict[type, Callable[[], StoreReply | None]] = {}
         self.after: dict[type, Callable[[], StoreReply | None]] = {}
         self.sent: list[StoreRequest] = []
@@ -38,7 +39,7 @@ class Meddling(WrappedStore):
             return early
         reply = self.inner.perform(request)
         if self.clockless and isinstance(reply, Found):
-            whole = reply.modified_ms // 1000 * 1000
+            whole = reply.modified_ms // self.clock_tick_ms * self.clock_tick_ms
             reply = msgspec.structs.replace(reply, modified_ms=whole)
         return self.after.pop(type(request), lambda: None)() or reply
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from email.utils import formatdate
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
@@ -153,7 +153,7 @@ def gcs_server(kind: type[GcsServer] = GcsServer) -> Iterator[GcsServer]:
 
         def handle_any(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            answer = told.answer(self.command, self.path, self.headers, body)
+            answer = told.answer(self.command, self.path, cast("Mapping[str, str]", self.headers), body)
             self.send_response(answer.status)
             for name, text in answer.headers.items():
                 self.send_header(name, text)

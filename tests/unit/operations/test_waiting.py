@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from osqueue import Queue
+from osqueue import Queue, limits
 from osqueue.commit.effects import AwaitNews, Submit
 from osqueue.operations.claims import closed_until
 from osqueue.operations.head_board import ACTIVE_SECONDS, pace_of
-from osqueue.stores.base import LookPace, Store
+from osqueue.stores.base import Found, LookPace, Store, StoreReply, StoreRequest
 from osqueue.stores.file import FileStore
 from osqueue.stores.memory import MemoryStore
+from osqueue.stores.valkey import ValkeyStore
+from tests.support.machines import VirtualMachine
 from tests.support.waiters import Process
 
 QUICK = Store.look_pace.quick
@@ -194,6 +196,99 @@ def test_what_becomes_due_is_claimed_on_time_although_nobody_commits(
     let_pass(machine, 20, [worker])
     (started,) = worker.started
     assert due <= started <= due + QUICK + 0.001
+
+
+class ExactMachine(VirtualMachine):
+    """A machine whose wall clock moves with the other one, by fractions of a millisecond too."""
+
+    def now_ms(self) -> int:
+        return self.time_ms + int(self.seconds * 1000)
+
+    def advance(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+class Measured(Process):
+    """A store whose clock is known by what it writes. One request takes a millisecond."""
+
+    def __init__(self, inner: MemoryStore, machine: Any, tick_ms: int) -> None:
+        super().__init__(inner, machine)
+        self.clock_tick_ms = tick_ms
+
+    def clock_ms(self) -> None:
+        return None
+
+    def perform(self, request: StoreRequest) -> StoreReply:
+        self.machine.advance(0.001)
+        reply = super().perform(request)
+        if isinstance(reply, Found):
+            written_ms = reply.modified_ms // self.clock_tick_ms * self.clock_tick_ms
+            reply = Found(reply.body, reply.version, written_ms)
+        return reply
+
+
+class Place(NamedTuple):
+    """A kind of store as two processes see it, and how late jobs may start there, in seconds."""
+
+    machine: ExactMachine
+    here: Process
+    elsewhere: Queue[Any]
+    late: float
+
+
+@pytest.fixture(params=["memory", "folder", "valkey", "S3"])
+def place(request: pytest.FixtureRequest) -> Place:
+    machine = ExactMachine()
+    inner = MemoryStore(machine)
+    kinds: dict[str, tuple[Process, Process, LookPace, float]] = {
+        "memory": (Process(inner, machine), Process(inner, machine), MemoryStore.look_pace, 0.002),
+        "folder": (Process(inner, machine), Process(inner, machine), FileStore.look_pace, 0.004),
+        "valkey": (Measured(inner, machine, 1), Measured(inner, machine, 1), ValkeyStore.look_pace, 0.05),
+        "S3": (Measured(inner, machine, 1_000), Measured(inner, machine, 1_000), Store.look_pace, 2.2),
+    }
+    here, other, here.look_pace, late = kinds[request.param]
+    return Place(machine, here, Queue(other, "mail", machine=machine), late)
+
+
+@pytest.mark.parametrize("idle", [0.0, 2 * limits.CLOCK_AGE_MS_MAX / 1000])
+@pytest.mark.parametrize("make", ["delay", "retry", "lease"])
+def test_what_becomes_due_is_claimed_as_exactly_as_the_store_tells_the_time(
+    place: Place, make: str, idle: float
+) -> None:
+    machine, elsewhere = place.machine, place.elsewhere
+    worker = Worker(Queue(place.here, "mail", machine=machine))
+    machine.advance(idle)
+    for number in range(5):
+        elsewhere.enqueue(number, delay=1.3 if make == "delay" else 0)
+        if make != "delay":
+            (lease,) = elsewhere.claim(lease=1.3)
+            if make == "retry":
+                lease.fail("no", retry_in=1.3)
+        due = machine.seconds + 1.3
+        let_pass(machine, 5.0 + machine.uniform(), [worker])
+        assert len(worker.started) == number + 1
+        assert due - 0.005 <= worker.started[-1] <= due + place.late
+
+
+def test_a_rate_without_a_burst_is_reached(place: Place) -> None:
+    place.elsewhere.configure(rate=(20, 1), burst=1)
+    place.elsewhere.enqueue_many([{"payload": at} for at in range(200)])
+    worker = Worker(Queue(place.here, "mail", machine=place.machine))
+    let_pass(place.machine, 5.0, [worker])
+    starts = worker.started
+    share = (len(starts) - 1) / (starts[-1] - starts[0]) / 20
+    assert (0.45 if place.here.clock_tick_ms > 1 else 0.85) <= share <= 1.0 + TINY
+
+
+def test_a_long_poll_delays_no_job_that_becomes_due(
+    here: Process, elsewhere: Queue[Any], machine: Any
+) -> None:
+    worker = Worker(Queue(here, "mail", machine=machine), poll=60.0)
+    for number in range(10):
+        elsewhere.enqueue(number, delay=90.0)
+        due = machine.seconds + 90.0
+        let_pass(machine, 200.0, [worker])
+        assert due <= worker.started[-1] <= due + QUICK + 0.001
 
 
 def test_jobs_that_it_may_not_claim_make_no_claims(

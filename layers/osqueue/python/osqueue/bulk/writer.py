@@ -138,6 +138,7 @@ class BulkFlows:
         store_clock: Callable[[], int | None] = lambda: None,
         room: Callable[[str], int] = room_below,
         swap_gap_s: float = 0.0,
+        tick_ms: int = Store.clock_tick_ms,
     ) -> None:
         self.queue = queue
         self.machine = machine
@@ -145,6 +146,7 @@ class BulkFlows:
         self._store_clock = store_clock
         self._room = room
         self._swap_gap_s = swap_gap_s
+        self._tick_ms = tick_ms
 
     def _writer(self, kind: type[ShardWriter], shard: int) -> ShardWriter:
         root = root_of(self.queue, shard)
@@ -152,6 +154,7 @@ class BulkFlows:
             root, self.queue, self.machine, self._store_clock, self._room, swap_gap_s=self._swap_gap_s
         )
         made.observed = False
+        made.tick_ms = self._tick_ms
         return made
 
     # ── Before ───────────────────────────────────────────────────────────────
@@ -314,7 +317,7 @@ class BulkWriter:
 
     def __init__(self, store: Store, queue: str, machine: Machine = MACHINE) -> None:
         counted = store if isinstance(store, CountingStore) else CountingStore(store)
-        told = counted.clock_ms, counted.room_below, counted.swap_gap_s
+        told = counted.clock_ms, counted.room_below, counted.swap_gap_s, counted.clock_tick_ms
         self._flows = BulkFlows(queue_name(queue), machine, *told)
         self._driver = BlockingDriver(counted, machine)
 

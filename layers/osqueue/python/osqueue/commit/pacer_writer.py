@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core.state import State
 from ..errors import Unknown
-from .writer import CLOCK_DRIFT_MAX, STORE_TICK_MS, ShardWriter
+from .writer import CLOCK_DRIFT_MAX, ShardWriter
 
 
 class PacerWriter(ShardWriter):
@@ -28,7 +28,7 @@ class PacerWriter(ShardWriter):
         if earliest is None or measured is None or self.store_clock() is not None:
             return earliest
         passed_ms = (self.machine.monotonic() - measured.since.monotonic) * 1000
-        latest = measured.store_ms + STORE_TICK_MS + int(passed_ms * (1 + CLOCK_DRIFT_MAX))
+        latest = measured.store_ms + self.tick_ms + int(passed_ms * (1 + CLOCK_DRIFT_MAX))
         return min(max(self.machine.now_ms(), earliest), latest)
 
     def now_ms(self, state: State) -> int:

@@ -45,7 +45,10 @@ CLOCK_DRIFT_MAX = (
 )
 ALONE_MS = limits.SECOND_MS  # without others, after which a writer needs no turn
 ALONE_MS_REMOTE = 100  # where a turn costs requests, and those who are about commit every few milliseconds
-STORE_TICK_MS = limits.SECOND_MS  # stores tell whole seconds, rounded down
+STORE_TICK_MS = Store.clock_tick_ms  # of a store that says nothing else
+CLOCK_ERROR_MS = (
+    10  # by which a measurement may be off at the end of its life, if the store's tick is shorter
+)
 WARN_AGAIN_SECONDS = 600.0  # between two warnings of a head that is ahead
 MEASURING_SECONDS_MAX = 60.0  # that it may take to read the store's clock: so much longer may leases last
 CONTENTION_SECONDS = 2.0  # a head at rest for longer is not contended
@@ -68,7 +71,7 @@ class Head(Struct, frozen=True):
 
 
 class ClockReading(Struct, frozen=True):
-    """The store's clock, read once: at some moment of an interval it stood in ``store_ms`` and the tick after.
+    """The store's clock, read once: at a moment of an interval it stood between ``store_ms`` and one tick later.
 
     Frozen: a thread that measures must not show half of it to the others.
     """
@@ -127,6 +130,7 @@ class ShardWriter:
         self.alone_after_ms = ALONE_MS
         self.turn: Turn | None = None  # that its commit has just now
         self.swap_gap_s = swap_gap_s  # between two heads, at the least; 0: the store takes them as they come
+        self.tick_ms = STORE_TICK_MS  # resolution of the store's clock
         self.clock_seen: tuple[str, Moment] | None = None  # its version, and a moment before it was looked at
         self.written_by = float("-inf")  # when the head had been written, on the monotonic clock
         self.written_ms: int | None = None  # and when the store says it was
@@ -157,6 +161,7 @@ class ShardWriter:
         writer = cls(root, queue, machine, *told)
         if store.remote:
             writer.alone_after_ms = ALONE_MS_REMOTE
+        writer.tick_ms = store.clock_tick_ms
         return writer
 
     # ── Identity ─────────────────────────────────────────────────────────────
@@ -286,7 +291,7 @@ class ShardWriter:
         if self.written_ms is not None:
             now = self.earliest_ms()
             now = self.machine.now_ms() if now is None else now
-            past = max(past, (now - self.written_ms - STORE_TICK_MS) / 1000)
+            past = max(past, (now - self.written_ms - self.tick_ms) / 1000)
         return max(0.0, self.swap_gap_s - past)
 
     def gather_seconds(self, deadline: float) -> float:
@@ -308,8 +313,7 @@ class ShardWriter:
         now = self.earliest_ms()
         if now is None:
             return state.now_ms
-        if ahead_ms := self.ahead_ms(state):
-            self._warn_of_time(ahead_ms)
+        self._warn_of_time(self.ahead_ms(state))
         return max(now, state.now_ms)
 
     def ahead_ms(self, state: State) -> int:
@@ -319,9 +323,9 @@ class ShardWriter:
         return ahead_ms if ahead_ms > limits.CLOCK_AHEAD_MS_MAX else 0
 
     def _warn_of_time(self, ahead_ms: int) -> None:
-        """Log, now and then, that time stands still: nothing else shows it."""
+        """Log, now and then, that time stands still if a head is ahead: nothing else shows it."""
         monotonic = self.machine.monotonic()
-        if monotonic < self.warn_again_at:
+        if not ahead_ms or monotonic < self.warn_again_at:
             return
         self.warn_again_at = monotonic + WARN_AGAIN_SECONDS
         import logging  # here, because a function that starts needs it for nothing else
@@ -353,7 +357,23 @@ class ShardWriter:
         if measured is None or self.store_clock() is not None:
             return now_ms
         passed_ms = self.machine.ms_since(measured.since) * (1 + CLOCK_DRIFT_MAX)
-        return max(now_ms, measured.store_ms + STORE_TICK_MS + int(passed_ms))
+        return max(now_ms, measured.store_ms + self.tick_ms + int(passed_ms))
+
+    def timers_ms(self, state: State) -> int:
+        """Return the time up to which timers of a head may have ended: a claim may find what they make due.
+
+        Return the latest time that the store's clock may show if that is to be measured: the claim measures it then.
+        """
+        now = self.earliest_ms()
+        if now is None:
+            return self.machine.now_ms()
+        self._warn_of_time(self.ahead_ms(state))
+        return self.latest_ms(now) if self.clock_is_due() else now
+
+    @property
+    def clock_age_ms_max(self) -> float:
+        """The life of a measurement: as the machine's clock drifts, its error must stay small beside a tick."""
+        return min(limits.CLOCK_AGE_MS_MAX, max(self.tick_ms, CLOCK_ERROR_MS) / CLOCK_DRIFT_MAX)
 
     def clock_is_due(self) -> bool:
         """Does the store's clock have to be measured (again)?"""
@@ -364,7 +384,7 @@ class ShardWriter:
             return True
         now = self.machine.moment()
         age_ms = (now.monotonic - measured.until.monotonic) * 1000
-        return clocks_disagree(measured.until, now) or age_ms > limits.CLOCK_AGE_MS_MAX
+        return clocks_disagree(measured.until, now) or age_ms > self.clock_age_ms_max
 
     def tell_time(self) -> Flow[None]:
         """Measure the store's clock if that is due. Raises Unavailable if the store does not give its time."""

@@ -58,7 +58,6 @@ STALE_AFTER_S = 10.0
 STALE_AFTER_MS_MAX = limits.DAY_MS
 MARGIN = 0.1  # of stale_after: for clocks that run at different speeds
 BEATS_PER_STALE_MIN = 2  # one beat may get lost
-CLOCK_STEP_MS = 1_000  # some stores tell the time in whole seconds
 MARKS_MAX = 64  # writes that a candidate knows again as its own
 
 Standing = Literal["elected", "already_leader", "other_leader", "conflict"]
@@ -363,7 +362,7 @@ class ElectionBase:
                 self._complain(reply)
                 return False
             clock_ms = reply.modified_ms
-        return clock_ms - seen.modified_ms >= allowed_ms + CLOCK_STEP_MS
+        return clock_ms - seen.modified_ms >= allowed_ms + self.store.clock_tick_ms
 
     def _looks_seldom(self) -> bool:
         """Has it been so long since the last look that counting from it would find no leader stale?

@@ -30,8 +30,8 @@ Wake = Callable[[], object]
 ACTIVE_SECONDS = 11.0  # for which looks stay quick after there was something
 OVERDUE_SECONDS = 1.0  # after which another one looks: whoever was to do so has been stopped, or hangs
 JITTER_SHARE = 0.25  # of a pause, at most, by which it is longer, so that processes do not look all at once
-TIMER_SECONDS = 1.0  # for which the clocks are believed to go on alike
-DUE_AGAIN_SECONDS = 1.0  # after something was due and a claim found nothing
+TIMER_SECONDS = 1.0  # between two comparisons of the clocks: one of them may be set
+DUE_AGAIN_SECONDS = 1.0  # between two claims of something due that the first one did not find
 NEVER, NEVER_BEFORE = float("inf"), float("-inf")
 
 
@@ -40,6 +40,7 @@ class Pace(Struct, frozen=True):
 
     quick: float
     slow: float
+    spread: float = 0.0  # claims of what becomes due are that much late, at most
 
 
 def pace_of(looks: LookPace, poll: float) -> Pace:
@@ -47,9 +48,10 @@ def pace_of(looks: LookPace, poll: float) -> Pace:
 
     Where a look costs money its quick pauses are a share of that, too, so that ``poll`` bounds both.
     """
+    spread = looks.quick if looks.spread is None else looks.spread
     if looks.slow is not None:
-        return Pace(min(looks.quick, poll), min(looks.slow, poll))
-    return Pace(min(poll, looks.quick * max(1.0, poll)), poll)
+        return Pace(min(looks.quick, poll), min(looks.slow, poll), spread)
+    return Pace(min(poll, looks.quick * max(1.0, poll)), poll, spread)
 
 
 class SeenHead(Struct, frozen=True):
@@ -148,31 +150,33 @@ class WorkWaiter(HeadListener):
         return True
 
     def timer(self, root: str, state: State, now: float) -> Timer | None:
-        """What was found out not long ago of when something of this head becomes due."""
+        """Return the timer of this head; None when it is not set, or the clocks have to be compared again."""
         timer = self._timers.get(root)
         return timer if timer is not None and timer.commit == state.commit and now < timer.until else None
 
     def set_timer(self, root: str, state: State, now_ms: int, now: float, chance: float) -> Timer:
-        """Find out when something of this head becomes due that a claim may find.
+        """Set the timer of this head: when a claim may find what time makes due. ``now_ms``: the store's clock.
 
-        It is a little later, for each waiter by a chance of its own, so that not all processes claim at that moment.
+        ``chance``, from 0 to 1, spreads the claims of several processes. The clock is compared again when the timer
+        ends, so no claim comes too early and is made a second time.
         """
         times = [at for at in (next_due_ms(state), opens_ms(state, self.kinds)) if at is not None]
         due_ms = min(times, default=None)
-        known = self._timers.get(root)
-        tried = known.tried if known is not None and known.due_ms == due_ms else NEVER_BEFORE
-        at = NEVER
+        at, tried = NEVER, NEVER_BEFORE
         if due_ms is not None:
-            late = chance * self.pace.quick
-            again = tried + max(DUE_AGAIN_SECONDS, self.pace.slow)
-            at = max(again, now + (due_ms - now_ms) / 1000 + late)
-        timer = self._timers[root] = Timer(state.commit, due_ms, at, now + TIMER_SECONDS, tried)
+            known = self._timers.get(root)
+            left_ms = max(0, due_ms - now_ms) if due_ms > state.now_ms else 0
+            if left_ms or known is None or known.due_ms != due_ms:
+                at = now + left_ms / 1000 + chance * self.pace.spread  # a claim before that came too early
+            else:  # a claim since then has found nothing
+                tried = known.tried
+                at = max(now, tried + max(DUE_AGAIN_SECONDS, self.pace.slow))
+        timer = self._timers[root] = Timer(state.commit, due_ms, at, min(at, now + TIMER_SECONDS), tried)
         return timer
 
     def try_due(self, timer: Timer, now: float) -> None:
-        """It is due now: a claim may find something."""
+        """Let a claim try what is due now."""
         timer.tried = now
-        timer.until = now  # after that claim it is found out anew
         self.ready = True
 
 
@@ -182,7 +186,7 @@ class Timer(Struct):
     commit: bytes
     due_ms: int | None
     at: float  # monotonic seconds when a claim may find it
-    until: float  # monotonic seconds from when on the clocks are compared again: one may be set
+    until: float  # monotonic seconds when the clocks are compared again
     tried: float  # monotonic seconds of the claim that it led to
 
 

@@ -152,12 +152,7 @@ class WaitFlows(FlowContext):
             return NEVER
         timer = waiter.timer(board.root, state, now)
         if timer is None:
-            writer = self.writers[shard]
-            now_ms = writer.now_ms(state)
-            if (
-                writer.clock_is_due()
-            ):  # a claim measures it where something may be due by this machine's clock
-                now_ms = max(now_ms, self.machine.now_ms())
+            now_ms = self.writers[shard].timers_ms(state)
             timer = waiter.set_timer(board.root, state, now_ms, now, self.machine.uniform())
         if timer.at <= now:
             waiter.try_due(timer, now)

@@ -211,6 +211,8 @@ class LookPace(Struct, frozen=True):
 
     quick: float  # seconds between two looks while there is news
     slow: float | None = None  # and at most when there is none; None: whatever the caller says
+    # Seconds over which processes spread their claims of a job that becomes due; None: ``quick``.
+    spread: float | None = None
 
 
 class Remark(Struct, frozen=True):
@@ -250,6 +252,7 @@ class Store(ABC):
         0.0  # seconds between two writes of one object, at the least; sooner is Failed, too soon
     )
     look_pace: LookPace = LookPace(0.1)
+    clock_tick_ms: int = 1_000  # resolution of ``modified_ms``, which is rounded down
     flushes: bool = False  # an object may be seen before it is flushed; a Get that asks for it waits for that
 
     def room_below(self, prefix: str) -> int:

@@ -44,7 +44,9 @@ class MemoryStore(Store):
 
     remote = False
     shared = False
-    look_pace = LookPace(1.0)  # who writes here is of this process, and wakes those who wait
+    # Each write of this process wakes the waiters. No other process claims what becomes due.
+    look_pace = LookPace(1.0, spread=0.0)
+    clock_tick_ms = 1
 
     def __init__(self, machine: Machine = MACHINE) -> None:
         self._machine = machine

@@ -79,6 +79,7 @@ class SplitStore(PerformingStore):
         self.key_bytes_max = first.key_bytes_max
         self.name_bytes_max = first.name_bytes_max
         self.look_pace = first.look_pace
+        self.clock_tick_ms = first.clock_tick_ms
         self.flushes = first.flushes
         self.turns = first.turns
         self.swap_gap_s = first.swap_gap_s

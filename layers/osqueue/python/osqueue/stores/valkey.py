@@ -129,6 +129,7 @@ class ValkeyStore(Store):
 
     turns = True
     look_pace = LookPace(0.01, 0.1)  # a look costs the server some 20 us, and no money
+    clock_tick_ms = 1
 
     def __init__(self, place: ValkeyPlace, machine: Machine = MACHINE) -> None:
         if find_spec("valkey") is None:

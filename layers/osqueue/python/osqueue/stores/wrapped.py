@@ -79,6 +79,7 @@ class WrappedStore(PerformingStore):
         self.remote = inner.remote
         self.shared = inner.shared
         self.look_pace = inner.look_pace
+        self.clock_tick_ms = inner.clock_tick_ms
         self.flushes = inner.flushes
         self.turns = inner.turns
         self.swap_gap_s = inner.swap_gap_s

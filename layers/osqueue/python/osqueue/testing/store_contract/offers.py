@@ -37,6 +37,8 @@ from .opening import PATIENCE, OpenStore, create, found, rule
 
 APART_MS_MAX = 60_000  # of the store's clock and its own times: a request may have stood still in between
 CALLERS = 6
+WRITES_MAX = 3
+SECOND_MS = 1_000
 # (A version that a store would never give may be refused without asking anybody, so no condition on one is here.)
 EVERY: tuple[StoreRequest, ...] = (
     *(Get("a"), Get("a", unless="version"), Put("a", b"x"), PutIfAbsent("a", b"x"), List(""), Delete(("a",))),
@@ -102,6 +104,20 @@ class OfferRules:
         now, written = store.clock_ms(), found(store, "a").modified_ms
         assert now is not None
         assert abs(now - written) <= APART_MS_MAX, f"the clock says {now}, the object {written}"
+
+    @rule
+    def test_the_stores_clock_is_as_fine_as_it_states(self, store: Store) -> None:
+        """Where ``clock_tick_ms`` is less than a second, ``modified_ms`` of an object has parts of a second.
+
+        Leases and delays are that much longer, so a tick that is too short ends a lease too early.
+        """
+        assert store.clock_tick_ms >= 1
+        if store.clock_tick_ms >= SECOND_MS:
+            pytest.skip("the store states whole seconds")
+        for number in range(WRITES_MAX):  # one of them may be written in a whole second by chance
+            create(store, f"a{number}")
+        written = [found(store, f"a{number}").modified_ms for number in range(WRITES_MAX)]
+        assert any(each % SECOND_MS for each in written), written
 
     # ── Turns ────────────────────────────────────────────────────────────────
     @rule
