@@ -20,6 +20,7 @@ class Latency(Struct, frozen=True):
     bytes_per_second: float = 0.0  # of bodies, on top of all this; 0: they take no time
     swap_gap_s: float = 0.0  # an object that was written less than this before is not written again
     parallel: bool = False  # swaps on one key do not wait for each other; the first to end wins
+    tick_ms: int = 1_000  # resolution of the store's clock
 
 
 S3 = Latency()
@@ -28,7 +29,15 @@ S3_EXPRESS = Latency(
 )
 GCS = Latency(swaps_per_second=0.0, swap_gap_s=1.0)
 FOLDER = Latency(  # on a disk whose flushes take their time
-    get=0.1, put=0.2, list=0.2, delete=0.2, swap_low=20.0, swap_high=40.0, swaps_per_second=0.0, sigma=0.5
+    get=0.1,
+    put=0.2,
+    list=0.2,
+    delete=0.2,
+    swap_low=20.0,
+    swap_high=40.0,
+    swaps_per_second=0.0,
+    sigma=0.5,
+    tick_ms=1,
 )
 SLOW_BYTES = Latency(bytes_per_second=50_000.0)
 

@@ -172,7 +172,12 @@ class Run:
 
     def writer(self, name: str, shard: int) -> WatchedWriter:
         writer = WatchedWriter(root_of(QUEUE, shard), QUEUE, self.machine(name))
-        writer.turns, writer.swap_gap_s = self.profile.turns, self.profile.latency.swap_gap_s
+        latency = self.profile.latency
+        writer.turns, writer.swap_gap_s, writer.tick_ms = (
+            self.profile.turns,
+            latency.swap_gap_s,
+            latency.tick_ms,
+        )
         return writer
 
     def client(self, name: str, shard: int = 0) -> Client:

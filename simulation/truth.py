@@ -1,4 +1,4 @@
-"""The store as it really is: objects whose versions are those of their bytes, and a clock that tells whole seconds."""
+"""The store as it really is: objects whose versions are those of their bytes, and a clock with ticks."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from osqueue.stores.base import (
     PutIfAbsent,
     PutIfMatch,
     Refused,
+    Store,
     StoreReply,
     StoreRequest,
     TakeTurn,
@@ -47,6 +48,7 @@ class Truth:
     def __init__(self, world: HasTime, ahead_ms: int = 0) -> None:
         self._world = world
         self._ahead_ms = ahead_ms  # of its clock
+        self.tick_ms = Store.clock_tick_ms  # resolution of the times of objects
         self._objects: dict[str, Found] = {}
         self._keys: list[str] = []
         self.watchers: list[WriteWatcher] = []
@@ -127,7 +129,7 @@ class Truth:
         if key not in self._objects:
             insort(self._keys, key)
         self.damaged.discard(key)
-        self._objects[key] = Found(body, version, self.clock_ms() // 1000 * 1000)
+        self._objects[key] = Found(body, version, self.clock_ms() // self.tick_ms * self.tick_ms)
         for watch in self.watchers:
             watch(request, key, body)
         return Written(version)

@@ -92,6 +92,7 @@ def place_of(world: World, profile: Profile, seed: int) -> tuple[Truth, Network 
     ahead_ms, off_ms = profile.clients.store_ahead_ms, profile.clients.archive_off_ms
     if off_ms is None:
         one = Truth(world, ahead_ms)
+        one.tick_ms = profile.latency.tick_ms
         return one, Network(world, one, profile.latency)
     both = SplitTruth(world, ahead_ms, ahead_ms + (off_ms if seed % 2 else -off_ms))
     return both, SplitNetwork(world, both, profile.latency)

@@ -20,8 +20,14 @@ def leases_from_the_earliest() -> AbstractContextManager[None]:
 
 
 def whole_seconds_taken_for_exact() -> AbstractContextManager[None]:
-    """What the store tells is taken for the moment it wrote, not for the beginning of a second."""
-    return patched((writer, "STORE_TICK_MS", 0))
+    """Take a time of the store for the moment of the write, not for the beginning of a second."""
+    real = ShardWriter.latest_ms
+
+    def latest_ms(self: ShardWriter, now_ms: int) -> int:
+        self.tick_ms = 0
+        return real(self, now_ms)
+
+    return patched((ShardWriter, "latest_ms", latest_ms))
 
 
 def ends_from_the_latest() -> AbstractContextManager[None]:
