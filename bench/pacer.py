@@ -2,18 +2,25 @@
 
 Each process has four threads that do nothing but take turns. One machine has one clock, so each start is compared with
 its slot. The folder does not flush: the delay stands for S3, as in ``writers``.
+
+Then a pause of a pacer whose next slots are reserved, for each kind of store: the starts after the call returned, and
+the time from the call that resumes it to the first start.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 
 from bench.fleet import run_together
+from bench.late import EXACT, addresses
 from bench.row import BenchOptions, Figure, at_least, at_most, exactly
 from osqueue import Pacer, limits
+from osqueue.clock import MACHINE
+from osqueue.pacer.blocking import Reservation
 
 DELAY_MS = 30
 PROCESSES = 32
@@ -21,6 +28,11 @@ CALLERS = 4
 RATE = 100
 GRACE_MS = limits.PACER_GRACE_MS_MIN
 GOAL_USED = 0.95
+RESERVED = 30  # slots, each with a thread that waits for it
+RESERVED_INTERVAL_S = 0.03
+RUNNING_S = 0.25  # from the first slot to the pause
+PAUSED_S = 1.0
+RESUME_S_MAX = 0.3
 
 Start = tuple[int, float, float]  # the slot's number; seconds when its holder acted, and when it was
 
@@ -36,6 +48,45 @@ def run(options: BenchOptions) -> Iterator[Figure]:
     starts = sorted(tuple(start) for answer in answers for start in answer["starts"])
     asked = sum(sum(answer["requests"].values()) for answer in answers)
     yield from judged(starts, processes, asked)
+    for kind, address in addresses():
+        after_pause, resumed_s, before = steered(address)
+        pause, resume = (
+            f"{kind}, starts after a pause had returned",
+            f"{kind}, from resume to the first start",
+        )
+        note = f"of {RESERVED} reserved, {before} before"
+        yield exactly(pause, after_pause, 0, "", note)
+        if kind in EXACT:
+            yield at_most(resume, resumed_s, RESUME_S_MAX, "s")
+        else:
+            yield Figure(resume, resumed_s, "s")
+
+
+def steered(address: str) -> tuple[int, float, int]:
+    """Pause and resume a pacer; return starts after the pause, seconds until the first one again, starts before."""
+    starts: list[float] = []
+    with Pacer.connect(address, "steered") as pacer, Pacer.connect(address, "steered") as operator:
+        operator.create(RESERVED_INTERVAL_S)
+
+        def act(reservation: Reservation) -> None:
+            reservation.wait()
+            starts.append(MACHINE.monotonic())
+
+        held = [pacer.reserve() for _ in range(RESERVED)]
+        threads = [threading.Thread(target=act, args=(each,)) for each in held]
+        for thread in threads:
+            thread.start()
+        MACHINE.sleep(RUNNING_S)
+        operator.pause()
+        paused_at, before = MACHINE.monotonic(), len(starts)
+        MACHINE.sleep(PAUSED_S)
+        resumed_at = MACHINE.monotonic()
+        operator.resume()
+        for thread in threads:
+            thread.join()
+    later = sorted(at for at in starts if at > resumed_at)
+    after_pause = sum(paused_at < at <= resumed_at for at in starts)
+    return after_pause, later[0] - resumed_at if later else 0.0, before
 
 
 def judged(starts: Sequence[Start], processes: int, asked: int) -> Iterator[Figure]:

@@ -22,7 +22,7 @@ from osqueue.core.queue_ops import ChangePacer, ReserveSlots, ReturnSlot
 from osqueue.core.state import NO_PACER, PacerRow
 from osqueue.errors import NotFound, OsqueueError, Throttled, Timeout, Unavailable
 from osqueue.objects.layout import root_of_pacer
-from osqueue.operations.pacing import CHECKED_SECONDS, HeldSlot, PacerFlows
+from osqueue.operations.pacing import FREE, PRICED, HeldSlot, PacerFlows
 from osqueue.stores.base import Put, StoreRequest
 
 from .conditions import Profile
@@ -40,7 +40,8 @@ BURSTS = (1, 1, 3)
 GRACE_US = 100_000
 AHEAD_US = 60_000_000
 RUN_SECONDS = 400.0
-NEWS_SECONDS = CHECKED_SECONDS + 1.0  # after which whoever acts has heard of a change, and a look on its way
+# By whether the store tells its time: seconds after a change by which each holder knows of it, clocks being unequal.
+NEWS_SECONDS = {True: 1.1 * FREE.checked, False: 1.1 * PRICED.checked}
 TOLD_US = 2_000  # to which times are rounded
 DRIFT_SECONDS = 700.0  # between measurements of the clock
 TROUBLES = (Timeout, Unavailable, Throttled, NotFound)
@@ -58,7 +59,7 @@ class PacedCaller:
         drift = self.dice.choice((-1, 0, 1)) * clients.drift_max
         self.machine = VirtualMachine(run.world, name, run.world.seed, skew_ms, drift)
         self.writer = PacerWriter(ROOT, NAME, self.machine, run.clock_ms)
-        self.flows = PacerFlows(NAME, self.machine, lambda: self.writer, GRACE_US, AHEAD_US)
+        self.flows = PacerFlows(NAME, self.machine, lambda: self.writer, GRACE_US, AHEAD_US, run.pace)
 
     def perform(self, flow: QueueFlow[Any]) -> Flow[Any]:
         """Run one of the library's flows; raises what it raises."""
@@ -105,7 +106,9 @@ class PacedCaller:
             yield Sleep(self.dice.expovariate(1 / 15.0))
             try:
                 yield from self.perform(self.flows.pause(True))
+                self.run.at_rest = True
                 yield Sleep(self.dice.choice((0.5, 4.0, 20.0)))
+                self.run.at_rest = False
                 yield from self.perform(self.flows.pause(False))
                 if self.dice.random() < 0.3:
                     if self.dice.random() < 0.3:
@@ -132,6 +135,9 @@ class PacerRun:
         self.ledger.clock = self.truth.seconds
         chance = self.world.chance
         self.tells_time = chance.random() < 0.5  # as a folder does; else as S3
+        self.pace = FREE if self.tells_time else PRICED
+        self.news_seconds = NEWS_SECONDS[self.tells_time]
+        self.at_rest = False  # has a pause returned, and no resume been sent?
         self.interval = chance.choice(INTERVALS)
         self.burst = chance.choice(BURSTS)
         self.asked: Counter[str] = Counter()
@@ -198,7 +204,7 @@ class PacerRun:
         self.row, self.now_ms = row, state.now_ms
         self.commits += 1
         self.rows.append((self.world.now, row))
-        while len(self.rows) > 1 and self.rows[1][0] < self.world.now - NEWS_SECONDS:
+        while len(self.rows) > 1 and self.rows[1][0] < self.world.now - self.news_seconds:
             self.rows.popleft()
         self._clocks()
 
@@ -268,6 +274,8 @@ class PacerRun:
             raise Violation(f"{caller.name} acts by a slot that was never given")
         if place in self.used:
             raise Violation(f"slot {slot.number} was used by {self.used[place]} and {caller.name}")
+        if self.at_rest:
+            raise Violation(f"{caller.name} acted by slot {slot.number} after a pause had returned")
         self.used[place] = caller.name
         fits = [why for row in self.rows if (why := self._wrong(row[1], slot)) is None]
         if not fits:

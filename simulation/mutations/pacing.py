@@ -14,8 +14,9 @@ from osqueue.core.draft import Draft
 from osqueue.core.ops import Code, Outcome
 from osqueue.core.queue_ops import ChangePacer, ReserveSlots, ReturnSlot
 from osqueue.core.state import State
-from osqueue.operations.pacing import PacerFlows
+from osqueue.operations.pacing import PacerFlows, StartPace
 
+from .. import pacers
 from .control import Control, dispatched, in_runs, patched
 
 _reserve, _change, _give_back = pacing.reserve, pacing.change, pacing.give_back
@@ -118,6 +119,16 @@ def by_the_wall() -> AbstractContextManager[None]:
     return patched((PacerWriter, "time_ms", _by_the_wall))
 
 
+def pauses_at_once() -> AbstractContextManager[None]:
+    """A pause returns while a holder may still start by an older look."""
+    return patched((StartPace, "pause", 0.0))
+
+
+def looks_are_old() -> AbstractContextManager[None]:
+    """A holder starts by a look that was sent long before."""
+    return patched((pacers, "FREE", replace(pacers.FREE, checked=10.0, ahead=1.0)))
+
+
 CONTROLS: tuple[Control, ...] = (
     Control("each slot moves the next", standing, (in_runs("pacer", "too near"),)),
     Control("each slot has a number of its own", unnumbered, (in_runs("pacer", "given twice"),)),
@@ -132,6 +143,8 @@ CONTROLS: tuple[Control, ...] = (
         unread,
         (in_runs("pacer", "was void|was of a paused|had gone by|later"),),
     ),
+    Control("a pause waits for old looks", pauses_at_once, (in_runs("pacer", "after a pause had returned"),)),
+    Control("a start needs a new look", looks_are_old, (in_runs("pacer", "was of a paused pacer"),)),
     Control("who is late takes another slot", late_is_no_matter, (in_runs("pacer", "had gone by"),)),
     Control("the store's clock bounds the machine's", by_the_wall, (in_runs("pacer", "later|had gone by"),)),
 )

@@ -16,7 +16,7 @@ import pytest
 
 from osqueue import AsyncPacer, Conflict, NotFound, NotSupported, Pacer, Queue, Rejected, Throttled
 from osqueue.clock import MACHINE
-from osqueue.operations.pacing import pacers
+from osqueue.operations.pacing import PRICED, pacers
 
 CALLERS = 8
 LONG_GRACE_S = 600.0  # a busy machine is late, and nothing is to be reserved anew for it
@@ -107,7 +107,7 @@ def test_create_keeps_resets_or_fails(connect: Any) -> None:
     assert old[1].number == 4
 
 
-def test_a_pause_holds_everybody_and_moves_their_slots(connect: Any) -> None:
+def test_a_pause_holds_everybody_and_moves_their_slots(connect: Any, address: str) -> None:
     pacer, operator = connect(), connect()
     pacer.create(interval=1.2)
     pacer.reserve()
@@ -121,7 +121,9 @@ def test_a_pause_holds_everybody_and_moves_their_slots(connect: Any) -> None:
     assert second.number == 2
     third.wait()
     assert third.at - second.at == timedelta(seconds=1.2)
-    assert second.at - before >= timedelta(seconds=2)
+    assert second.at - before >= timedelta(
+        seconds=PRICED.rest_ms / 1000 if address.startswith("s3:") else 0.4
+    )
 
 
 def test_the_latest_reservation_is_given_back_for_the_next(connect: Any) -> None:

@@ -295,7 +295,7 @@ def test_a_burst_is_lent_at_once() -> None:
 
 def test_a_paused_limiter_lends_nothing() -> None:
     lender = limiter()
-    lender.apply(ChangePacer(paused=True))
+    lender.apply(ChangePacer(paused=True, rest_ms=2_000))
     before = lender.state
     assert lender.apply(ReserveSlots(5, 1, AHEAD_US, borrower=b"a"))[0].code == Code.PAUSED
     assert lender.state is before

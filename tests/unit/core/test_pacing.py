@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from osqueue.commit.coalesce import coalesced, runs_of, split_outcomes
 from osqueue.core.encoding import decode_head, encode, encode_head
 from osqueue.core.ops import Code, Op, Outcome, decode_outcomes, encode_outcomes, outcomes_bytes_max
-from osqueue.core.pacing import RESUME_MS, Slot, ahead, head_us, next_us, own_us, slot_of
+from osqueue.core.pacing import Slot, ahead, head_us, next_us, own_us, slot_of
 from osqueue.core.queue_ops import ChangePacer, ReserveSlots, ReturnSlot
 from osqueue.core.state import NO_PACER, PacerRow
 from tests.support.machines import NOON_MS
@@ -119,13 +119,13 @@ def test_a_pause_moves_every_slot_by_its_length() -> None:
     shard = pacer()
     slots = [reserve(shard) for _ in range(3)]
     shard.now += 50
-    ask(shard, ChangePacer(paused=True))
+    ask(shard, ChangePacer(paused=True, rest_ms=2_000))
     shard.now += 60_000
     slots.append(reserve(shard))  # one may, meanwhile
     told = [head_us(shard.state.pacer, each.at_us, shard.now) for each in slots]
     ask(shard, ChangePacer(paused=False))
     moved = [head_us(shard.state.pacer, each.at_us, shard.now) - NOON_US for each in slots]
-    paused_us = (60_000 + RESUME_MS) * 1000
+    paused_us = (60_000 + 2_000) * 1000
     assert moved == [at_us + paused_us for at_us in (0, 100_000, 200_000, 300_000)]
     assert [each - NOON_US for each in told] == moved
 

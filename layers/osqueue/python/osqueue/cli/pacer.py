@@ -129,7 +129,7 @@ def pause(output: Output, address: str, name: str, timeout: float) -> None:
 @_arguments
 @click.pass_obj
 def resume(output: Output, address: str, name: str, timeout: float) -> None:
-    """Go on, two seconds from now."""
+    """Go on: in 0.1 seconds on a folder and on Valkey, else in two."""
     with _open(address, name, timeout) as opened:
         output.record(_fields(opened.resume()))
 

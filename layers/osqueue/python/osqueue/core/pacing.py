@@ -21,10 +21,6 @@ from .ops import Code, Outcome, outcome
 from .queue_ops import ChangePacer, ReserveSlots, ReturnSlot
 from .state import NO_PACER, PacerRow
 
-RESUME_MS = (
-    2_000  # for which a resumed pacer stands still: so those who wait have looked before their slots come
-)
-
 
 class Slot(Struct, frozen=True):
     """A moment at which its holder may act."""
@@ -47,7 +43,7 @@ def own_us(row: PacerRow, now_ms: int) -> int:
 
 def head_us(row: PacerRow, at_us: int, now_ms: int) -> int:
     """The head's time, in microseconds, of a moment of the pacer's own; of a paused one, should it go on now."""
-    paused = now_ms + RESUME_MS - row.paused_ms if row.paused_ms else 0
+    paused = now_ms + row.rest_ms - row.paused_ms if row.paused_ms else 0
     return at_us + (row.shift_ms + paused) * 1000
 
 
@@ -75,9 +71,10 @@ def change(draft: Draft, op: ChangePacer) -> Outcome:
     elif op.removed:
         draft.pacer = NO_PACER
     elif op.paused and not row.paused_ms:
-        draft.pacer = replace(row, paused_ms=draft.now)
+        draft.pacer = replace(row, paused_ms=draft.now, rest_ms=op.rest_ms)
     elif op.paused is False and row.paused_ms:
-        draft.pacer = replace(row, paused_ms=0, shift_ms=row.shift_ms + draft.now + RESUME_MS - row.paused_ms)
+        shift_ms = row.shift_ms + draft.now + row.rest_ms - row.paused_ms
+        draft.pacer = replace(row, paused_ms=0, rest_ms=0, shift_ms=shift_ms)
     draft.changed |= draft.pacer is not row
     return outcome([Code.OK])
 

@@ -156,6 +156,7 @@ class ChangePacer(Operation, frozen=True, tag="pacer"):
     reset: bool = False  # with ``created``: in the place of the one there is
     paused: bool | None = None
     removed: bool = False
+    rest_ms: int = 0  # with a pause: for which the pacer stands still once it is resumed
 
 
 class ReserveSlots(Operation, frozen=True, tag="reserve"):

@@ -358,6 +358,7 @@ class PacerRow(StoredRow, frozen=True):
     paused_ms: int = 0  # head time since when it is paused; 0: it is not
     epoch: int = 0  # random, drawn when it was created or reset: a slot of another one is void
     borrowers: dict[bytes, int] = {}  # noqa: RUF012 - shards that asked lately, and when, in ms: see ``lending``
+    rest_ms: int = 0  # of a paused one: for which it stands still once it is resumed
 
 
 NO_PACER = PacerRow()  # this very one stays away from an encoded head

@@ -17,7 +17,7 @@ from ..core.encoding import decode_head
 from ..core.job_ops import ClaimJobs
 from ..core.lending import AHEAD_US, LIFE_US_MIN, LentSlots, life_us, runs_of
 from ..core.ops import Code, Outcome
-from ..core.pacing import RESUME_MS, exists, head_us, next_us, own_us, slot_of
+from ..core.pacing import exists, head_us, next_us, own_us, slot_of
 from ..core.queue_ops import ReserveSlots
 from ..core.rows import Lent
 from ..core.state import State, waiting
@@ -33,6 +33,7 @@ ClaimIn = Callable[[int, ClaimJobs], QueueFlow[Outcome]]  # makes a claim in one
 DEPOSIT_US = (
     LIFE_US_MIN // 2
 )  # that a deposit may take; where commits take longer, slots are reserved for later
+PAUSED_MS = 2_000  # between two tries to borrow from a paused limiter
 SOON_MS = 50  # after which a claim is made again that found its borrowed slots gone
 
 
@@ -74,7 +75,7 @@ def borrow(
         if outcome.code == Code.NOT_FOUND:
             raise NotFound(_missing(limiter, f"no job of queue {queue} starts"))
         if outcome.code == Code.PAUSED:
-            return Loan(None, RESUME_MS)
+            return Loan(None, PAUSED_MS)
         if outcome.count:
             break
         if not lender.clock_is_due():

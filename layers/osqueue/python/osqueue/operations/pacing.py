@@ -27,15 +27,30 @@ from ..stores.base import Found, Get, Missing, Unchanged
 
 IfExists = Literal["keep", "reset", "fail"]
 IF_EXISTS: tuple[IfExists, ...] = ("keep", "reset", "fail")
-CHECKED_SECONDS = 1.0  # whoever has waited for longer looks at the pacer before he acts …
-LOOK_SECONDS = 0.5  # … so long before his slot, and …
-LOOK_SECONDS_MAX = 60.0  # … so often until then
-PAUSED_LOOK_SECONDS = 1.0  # between looks at a paused pacer
+LOOK_SECONDS_MAX = 60.0  # between two looks of a holder whose slot is far ahead
 LEAD_MS_FIRST = 100.0  # that an answer is thought to take from a store whose time has to be asked for
 LEAD_MS_MAX = 2_000.0  # more would cost others their slots
 LEAD_DECAY = 0.7  # of the longest way that an answer took lately, with each further one
 SLOTS_MISSED_MAX = 20  # by one caller in a row
 GRACE_SHARE = 10  # a slot may be used for a tenth of the interval
+
+
+class StartPace(Struct, frozen=True):
+    """How soon a pause is known to the holders of slots, by what a look at the pacer costs."""
+
+    checked: float  # seconds: no start by a look that was sent earlier
+    ahead: float  # seconds before a slot at which its holder looks
+    paused: float  # seconds between two looks at a paused pacer
+    rest_ms: int  # a resumed pacer stands still for this time: by then all holders have looked
+
+    @property
+    def pause(self) -> float:
+        """Seconds after a pause when no holder starts: all looks are too old, and half as long for slow machines."""
+        return 1.5 * self.checked
+
+
+PRICED = StartPace(checked=1.0, ahead=0.5, paused=1.0, rest_ms=2_000)
+FREE = StartPace(checked=0.2, ahead=0.1, paused=0.08, rest_ms=100)
 
 
 class HeldSlot(Struct, frozen=True):
@@ -59,11 +74,13 @@ class PacerFlows:
         writer: Callable[[], PacerWriter],
         grace_us: int | None,
         ahead_us: int,
+        pace: StartPace = PRICED,
     ) -> None:
         self.name = name
         self.machine = machine
         self.grace_us = grace_us  # how late a slot may be used; None: as the interval says
         self.ahead_us = ahead_us
+        self.pace = pace
         self._writer = writer
         self._lead_ms: float | None = None  # how long answers are on their way
 
@@ -98,8 +115,10 @@ class PacerFlows:
         return (yield from self.status())
 
     def pause(self, paused: bool) -> QueueFlow[PacerStatus]:
-        """Let the pacer's time stand still, or go on."""
-        yield from self._change(ChangePacer(paused=paused))
+        """Let the pacer's time stand still, or go on. Return from a pause when no holder starts by an older look."""
+        yield from self._change(ChangePacer(paused=paused, rest_ms=self.pace.rest_ms))
+        if paused:
+            yield Sleep(self.pace.pause)
         return (yield from self.status())
 
     def remove(self) -> QueueFlow[None]:
@@ -194,14 +213,14 @@ class PacerFlows:
         looked = False
         while held.row.epoch == held.slot.epoch:
             if held.row.paused_ms:
-                yield Sleep(PAUSED_LOOK_SECONDS)
+                yield Sleep(self.pace.paused)
                 held = yield from self._look(held)
                 continue
             left = self.left_us(held) / 1e6
             unseen = self.machine.ms_since(held.seen) / 1000
-            if unseen + max(left, 0.0) > CHECKED_SECONDS:
-                if left > LOOK_SECONDS and unseen < LOOK_SECONDS_MAX:
-                    yield Sleep(min(left - LOOK_SECONDS, LOOK_SECONDS_MAX))
+            if unseen + max(left, 0.0) > self.pace.checked:
+                if left > self.pace.ahead and unseen < LOOK_SECONDS_MAX:
+                    yield Sleep(min(left - self.pace.ahead, LOOK_SECONDS_MAX))
                     looked = False
                 elif looked and -left * 1e6 > self._grace_us(held.row):  # the look itself took too long
                     return None

@@ -20,7 +20,7 @@ from ..model.pacer import PacerStatus, slot_moment
 from ..model.validation import is_queue_name, microseconds, milliseconds, plain_text
 from ..objects.layout import root_of_pacer
 from ..operations.context import Writers
-from ..operations.pacing import HeldSlot, IfExists, PacerFlows
+from ..operations.pacing import FREE, PRICED, HeldSlot, IfExists, PacerFlows
 from ..queue.flow_methods import FlowMethod
 from ..stores.address import is_remote, open_store
 from ..stores.base import Store
@@ -57,6 +57,7 @@ class PacerBase:
             self._own_writer,
             None if grace is None else microseconds(grace, "grace", GRACE_MS_MIN, limits.DAY_MS),
             microseconds(max_ahead, "max_ahead", 0, limits.PACER_AHEAD_MS_MAX),
+            FREE if self._place.look_pace.free else PRICED,
         )
         self._make_driver()
 
@@ -129,13 +130,16 @@ class PacerBase:
         return self._flows.create(interval, burst, if_exists)
 
     def _pause(self) -> QueueFlow[PacerStatus]:
-        """Let time stand still for everybody: no slot comes. One may reserve meanwhile. Raises NotFound."""
+        """Let time stand still for all callers: no slot comes. A caller may reserve meanwhile. Raises NotFound.
+
+        When this returns, no caller starts any more. It takes 0.3 s on a folder, in memory and on Valkey, else 1.5 s.
+        """
         return self._flows.pause(True)
 
     def _resume(self) -> QueueFlow[PacerStatus]:
-        """Let time go on, two seconds from now: all slots move by the pause, and keep their order and distances.
+        """Let time go on: all slots move by the pause, and keep their order and distances. Raises NotFound.
 
-        Raises NotFound.
+        The first slot comes 0.1 to 0.3 s later on a folder, in memory and on Valkey, else two to three seconds later.
         """
         return self._flows.pause(False)
 

@@ -213,6 +213,7 @@ class LookPace(Struct, frozen=True):
     slow: float | None = None  # and at most when there is none; None: whatever the caller says
     # Seconds over which processes spread their claims of a job that becomes due; None: ``quick``.
     spread: float | None = None
+    free: bool = False  # a look costs no money: a pacer looks before each start
 
 
 class Remark(Struct, frozen=True):

@@ -82,7 +82,8 @@ class FileStore(Store):
     name_bytes_max = FILE_NAME_BYTES_MAX
     remote = False
     turns = file_turns.offered()
-    look_pace = LookPace(0.005, 0.012, spread=0.002)  # a look opens a file and asks for its state
+    # A look opens a file and reads its state.
+    look_pace = LookPace(0.005, 0.012, spread=0.002, free=True)
 
     def __init__(
         self,

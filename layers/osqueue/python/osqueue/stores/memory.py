@@ -45,7 +45,7 @@ class MemoryStore(Store):
     remote = False
     shared = False
     # Each write of this process wakes the waiters. No other process claims what becomes due.
-    look_pace = LookPace(1.0, spread=0.0)
+    look_pace = LookPace(1.0, spread=0.0, free=True)
     clock_tick_ms = 1
 
     def __init__(self, machine: Machine = MACHINE) -> None:
