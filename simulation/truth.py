@@ -21,7 +21,6 @@ from osqueue.stores.base import (
     PutIfAbsent,
     PutIfMatch,
     Refused,
-    Store,
     StoreReply,
     StoreRequest,
     TakeTurn,
@@ -48,7 +47,7 @@ class Truth:
     def __init__(self, world: HasTime, ahead_ms: int = 0) -> None:
         self._world = world
         self._ahead_ms = ahead_ms  # of its clock
-        self.tick_ms = Store.clock_tick_ms  # resolution of the times of objects
+        self.tick_ms = 1_000  # resolution of the times of objects
         self._objects: dict[str, Found] = {}
         self._keys: list[str] = []
         self.watchers: list[WriteWatcher] = []
