@@ -14,7 +14,7 @@ from osqueue.core.draft import Draft
 from osqueue.core.ops import Code, Outcome
 from osqueue.core.queue_ops import ChangePacer, ReserveSlots, ReturnSlot
 from osqueue.core.state import State
-from osqueue.operations.pacing import PacerFlows, StartPace
+from osqueue.operations.pacing import FREE, PacerFlows, StartPace
 
 from .. import pacers
 from .control import Control, dispatched, in_runs, patched
@@ -126,7 +126,7 @@ def pauses_at_once() -> AbstractContextManager[None]:
 
 def looks_are_old() -> AbstractContextManager[None]:
     """A holder starts by a look that was sent long before."""
-    return patched((pacers, "FREE", replace(pacers.FREE, checked=10.0, ahead=1.0)))
+    return patched((pacers, "FREE", replace(FREE, checked=10.0, ahead=1.0)))
 
 
 CONTROLS: tuple[Control, ...] = (
