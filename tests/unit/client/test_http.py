@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from osqueue import NotSupported, Queue, Rejected, Timeout, Unavailable
+from osqueue.client.transports import http as http_module
 from osqueue.client.transports.address import open_transport
 from osqueue.client.transports.aws_lambda import LambdaTransport
 from osqueue.client.transports.base import (
@@ -31,12 +32,13 @@ from osqueue.client.transports.credentials import (
     region_in,
 )
 from osqueue.client.transports.faulty import FaultyTransport, SlowTransport
-from osqueue.client.transports.http import ANSWER_BYTES_MAX, HttpTransport
+from osqueue.client.transports.http import ANSWER_BYTES_MAX, PROMPT_BYTES_MAX, HttpTransport, is_prompt
 from osqueue.clock import Machine
 from osqueue.limits import HTTP_IDLE_MS_MAX
 from osqueue.stores.address import is_remote, open_store
 from osqueue.stores.faulty import FaultInjector
 from tests.support.machines import VirtualMachine
+from tests.support.silent_relay import relaying_to
 from tests.support.speaking import HANG_UP, Speaker, response, speaking
 
 GATEWAY = "abc.execute-api.eu-west-1.amazonaws.com"
@@ -253,6 +255,45 @@ def test_a_connection_that_was_idle_for_too_long_by_either_clock_is_not_used_aga
             assert transport.perform(STATS) == ApiAnswer(200, b"{}")
         transport.close()
     assert [heard.connection for heard in speaker.heard] == [0, 0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("asked", "prompt"),
+    [
+        (STATS, True),
+        (posting(), True),
+        (posting(bytes(PROMPT_BYTES_MAX + 1)), False),
+        (posting(query=(("wait", "20"),)), False),
+        (call("claim", path={"queue": "mail"}, body=b"{}"), False),
+    ],
+    ids=["a look", "an enqueue", "a long body", "a wait", "a claim"],
+)
+def test_only_a_call_that_may_be_repeated_and_is_soon_answered_has_little_time(
+    asked: ApiCall, prompt: bool
+) -> None:
+    assert is_prompt(asked) is prompt
+
+
+def test_a_call_on_a_kept_connection_without_a_first_byte_is_repeated_on_a_fresh_one(
+    api_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_module, "FIRST_BYTE_SECONDS", 1.0)
+    with (
+        api_server.api_server("memory://") as url,
+        relaying_to(url) as relay,
+        Queue.connect(relay.endpoint, "mail") as q,
+    ):
+        q.enqueue("first")
+        relay.fall_silent()
+        q.enqueue("second")
+        assert q.stats()["queued"] == 2
+        assert len(relay.unanswered) == 1
+
+
+def test_a_call_on_a_fresh_connection_has_all_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_module, "FIRST_BYTE_SECONDS", 0.0)
+    with speaking(OK) as speaker:
+        assert http(speaker).perform(STATS) == ApiAnswer(200, b"{}")
 
 
 @pytest.mark.parametrize(

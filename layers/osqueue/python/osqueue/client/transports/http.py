@@ -8,8 +8,10 @@ from urllib.parse import quote, urlencode
 
 from msgspec import Struct
 
-from ...clock import MACHINE, Machine
+from ...clock import MACHINE, Machine, Moment
+from ...contract.route import Repeat
 from ...errors import Rejected, Timeout, Unavailable
+from ...limits import HTTP_IDLE_MS_MAX
 from .base import (
     CALL_SECONDS_DEFAULT,
     CONNECT_SECONDS_MAX,
@@ -27,6 +29,8 @@ from .connections import open_pools
 from .credentials import Credentials, not_installed
 from .transfers import Carrier, carried
 
+FIRST_BYTE_SECONDS = 3.0  # on a kept connection, which may be dead
+PROMPT_BYTES_MAX = 64 * 1024  # of a body that any API works off within that time
 ANSWER_BYTES_MAX = 16 * 1024 * 1024  # API Gateway gives up to 10 MB, Lambda 6 MB
 
 
@@ -58,6 +62,7 @@ class HttpTransport(Transport):
         self._carrier = Carrier(machine)
         self._credentials = credentials
         self._pools: tuple[int, Any] | None = None  # with the process whose connections they are
+        self._answered: Moment | None = None  # when the latest response came
 
     @property
     def place(self) -> object:
@@ -79,13 +84,17 @@ class HttpTransport(Transport):
         if call.body:
             plain["content-type"] = "application/json"
         headers = self._credentials.headers(call.route.method, url, plain, call.body)
+        pools = self._connections()
+        prompt = seconds > FIRST_BYTE_SECONDS and is_prompt(call) and self._keeps_connections()
         try:
-            response = self._connections().request(
+            response = pools.request(
                 call.route.method,
                 url,
                 body=call.body or None,
                 headers=headers,
-                timeout=Limits(connect=min(seconds, CONNECT_SECONDS_MAX), read=seconds),
+                timeout=Limits(
+                    connect=min(seconds, CONNECT_SECONDS_MAX), read=FIRST_BYTE_SECONDS if prompt else seconds
+                ),
                 retries=False,
                 redirect=False,
                 preload_content=False,
@@ -93,7 +102,11 @@ class HttpTransport(Transport):
             with response:
                 data = response.read(ANSWER_BYTES_MAX + 1)
         except HTTPError as error:
+            if prompt:  # the other connections may be dead, too: the repeat opens one
+                self._answered = None
+                pools.clear()
             return _lost(self.url, error)
+        self._answered = self._machine.moment()
         if response.status in (401, 403):
             self._credentials.refused()
         if len(data) > ANSWER_BYTES_MAX:
@@ -115,6 +128,11 @@ class HttpTransport(Transport):
         if pools is not None and pools[0] == self._machine.process():
             pools[1].clear()
 
+    def _keeps_connections(self) -> bool:
+        """Return whether the next call may use a kept connection."""
+        answered = self._answered
+        return answered is not None and self._machine.ms_since(answered) < HTTP_IDLE_MS_MAX
+
     def _connections(self) -> Any:
         process = self._machine.process()
         with self._lock:
@@ -123,6 +141,12 @@ class HttpTransport(Transport):
                 pool = open_pools(self._machine, 1, ca_certs=tls.ca, cert_file=tls.cert, key_file=tls.key)
                 self._pools = (process, pool)
             return self._pools[1]
+
+
+def is_prompt(call: ApiCall) -> bool:
+    """Return whether a call is answered soon, and may be repeated where it is not."""
+    waits = any(name == "wait" for name, _ in call.query)
+    return call.route.repeat is Repeat.ALWAYS and not waits and len(call.body) <= PROMPT_BYTES_MAX
 
 
 def _lost(url: str, error: Exception) -> LostCall:
