@@ -9,8 +9,10 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextvars import copy_context
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakSet
 
 from . import forks
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     PendingCall = tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]
 
 R = TypeVar("R")
+
+LATE_MAX = 256  # calls of one caller that are not waited for any more and have not returned
 
 _AWAITED: WeakSet[DaemonThreads] = WeakSet()
 
@@ -120,6 +124,68 @@ def _work(crew: _Crew) -> None:
             future.set_result(result)
             del result
         del given, future, call, arguments  # an idle thread keeps nothing alive
+
+
+class TimedCaller(Generic[R]):
+    """Makes calls for any number of threads, each in the context of its caller and for a limited time.
+
+    A call that does not return in time goes on on its thread, which ends with the call. It does not keep the process
+    from ending. Between calls a thread sleeps.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[_CallThread[R]] = []
+        self._late: set[_CallThread[R]] = set()
+
+    def call(self, function: Callable[[], R], seconds: float) -> R | None:
+        """Return the result of a call, or raise its error. None if it does not return in time.
+
+        Return None as well if too many calls are late. Then ``function`` is not called.
+        """
+        if len(self._late) >= LATE_MAX:
+            self._late = {each for each in self._late if each.thread.is_alive()}
+            if len(self._late) >= LATE_MAX:
+                return None
+        line = self._free()
+        line.calls.put(partial(copy_context().run, function))
+        try:
+            result, error = line.answers.get(timeout=seconds)
+        except Empty:
+            line.calls.put(None)  # the thread ends when the call does
+            self._late.add(line)
+            return None
+        self._idle.append(line)
+        if error is not None:
+            raise error
+        return result
+
+    def _free(self) -> _CallThread[R]:
+        while self._idle:
+            try:
+                line = self._idle.pop()
+            except IndexError:  # another thread has taken the last one
+                break
+            if line.process == forks.process():  # a fork has none of its parent's threads
+                return line
+        return _CallThread()
+
+
+class _CallThread(Generic[R]):
+    """A thread, the calls that it makes, and their results."""
+
+    def __init__(self) -> None:
+        self.process = forks.process()
+        self.calls: SimpleQueue[Callable[[], R] | None] = SimpleQueue()
+        self.answers: SimpleQueue[tuple[R | None, BaseException | None]] = SimpleQueue()
+        self.thread = threading.Thread(target=self._run, name="osqueue-call", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        while (function := self.calls.get()) is not None:
+            try:
+                self.answers.put((function(), None))
+            except BaseException as error:  # noqa: BLE001 - it goes to the caller
+                self.answers.put((None, error))
 
 
 @atexit.register

@@ -16,9 +16,9 @@ from ..errors import Rejected
 from ..metering.store import InvocationCounts, MeteredStore
 from ..server.app import Api, ApiRequest, ApiResponse, failure
 from ..stores.address import open_store
+from ..threads import TimedCaller
 from . import direct_event, gateway_event
 from .logs import FAULTS_OF_OURS, RequestLog
-from .timeout import TimedCaller
 
 SCHEDULE = "osqueue.schedule"  # the source of the schedule's events
 STACK = "ResponseURL"  # the field by which events of CloudFormation are known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -41,11 +42,11 @@ class TimedDriver(BlockingDriver):
         super().__init__(store, machine)
         self.until = machine.monotonic() + seconds
 
-    def perform(self, effect: Effect) -> Any:
+    def perform(self, effect: Effect, deadline: float = math.inf) -> Any:
         """Carry out one effect. Raises Timeout when the time is up."""
         if self.machine.monotonic() > self.until:
             raise Timeout("it was not done in time. Everything can be repeated: give it more with --timeout.")
-        return super().perform(effect)
+        return super().perform(effect, min(deadline, self.until))
 
     def queue(self, name: str) -> Queue[Any]:
         """A queue whose flows end when this one's time is up."""

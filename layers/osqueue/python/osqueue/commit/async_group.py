@@ -6,9 +6,11 @@ A module of its own, so that a program without coroutines never loads asyncio.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from .. import forks
@@ -16,6 +18,7 @@ from ..clock import Machine
 from ..core.ops import Op
 from ..core.reduce import Told
 from ..errors import OsqueueError, Rejected, Unavailable, is_of_handler, shown
+from .driver import late, seconds_left
 from .effects import All, Performer, Sleep
 from .event_queue import ROOM_SECONDS, WAITING_MAX
 from .group import (
@@ -73,14 +76,28 @@ class AsyncDriver:
                 raise Rejected(OTHER_LOOP)
             self.loop, self._process = loop, process
 
-    async def perform(self, effect: Any) -> Any:
-        """Carry out one effect and answer its reply."""
+    async def perform(self, effect: Any, deadline: float = math.inf) -> Any:
+        """Carry out one effect and return its reply. A request without a reply at ``deadline`` is Failed."""
         if isinstance(effect, Sleep):
             await asyncio.sleep(effect.seconds)
             return None
         if isinstance(effect, All):
-            return tuple(await asyncio.gather(*map(self.store.perform_async, effect.requests)))
-        return await self.store.perform_async(effect)
+            return tuple(await asyncio.gather(*[self._ask(each, deadline) for each in effect.requests]))
+        return await self._ask(effect, deadline)
+
+    def _ask(self, request: Any, deadline: float) -> Awaitable[Any]:
+        left = seconds_left(self.store, self.machine, request, deadline)
+        return self.store.perform_async(request) if left is None else self._ask_within(request, left)
+
+    async def _ask_within(self, request: Any, seconds: float) -> Any:
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await self.store.perform_async(request)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return late(seconds)
 
     async def run(self, flow: Generator[Any, Any, T]) -> T:
         """Run a flow to its end. Raises Rejected while another event loop uses this object."""
@@ -254,7 +271,7 @@ class AsyncGroup:
         """
         for resumable in (*[True] * RESUMES_MAX, False):
             try:
-                return await batch.run_async(self.driver.perform)
+                return await batch.run_async(partial(self.driver.perform, deadline=batch.deadline))
             except Exception as error:
                 if isinstance(error, OsqueueError) and not is_of_handler(error):
                     raise

@@ -124,7 +124,8 @@ class Deadline:
     def complain(self, reply: StoreReply) -> None:
         """Remember why a request brought no definite success."""
         if isinstance(reply, Failed):
-            self.failure = reply.error
+            if self.failure is None or not reply.late:  # else an earlier one names the cause
+                self.failure = reply.error
             awaited = reply.too_soon and self.writer.swap_gap_s > 0  # what follows waits for the gap
             self.troubled = self.troubled or not awaited
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from itertools import accumulate, chain
 from typing import Any
 
@@ -81,6 +82,7 @@ class CommitBatch:
             ops.extend(waiter.ops)
             look = look or waiter.look
             deadline = max(deadline, waiter.deadline)
+        self.deadline = deadline
         self.runs = runs_of(ops)
         self.flow: Flow[CommitResult] = commit(writer, [coalesced(run) for run in self.runs], deadline, look)
         self.pending: Effect | None = None
@@ -377,7 +379,7 @@ class BlockingGroup:
             # In one step: an interruption before it leaves all of them waiting, and one after it leaves a batch.
             self._interrupted, self._running_batch, self._waiting[:] = None, batch, left
         try:
-            answer = batch.run(self.driver.perform)
+            answer = batch.run(partial(self.driver.perform, deadline=batch.deadline))
         except OsqueueError as error:
             if not belongs_to_batch(error):
                 raise

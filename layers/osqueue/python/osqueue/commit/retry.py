@@ -88,11 +88,12 @@ class Patience:
         """Begin again: a commit was made, or the call waited for something else than the store."""
         self.left = self._seconds
 
-    def note(self, effect: object) -> None:
-        """Note when a request is sent."""
+    def note(self, effect: object) -> float:
+        """Note when a request is sent. Return when its reply has to be there, in monotonic seconds."""
         self._asked = self._machine.monotonic()
         if isinstance(effect, Sleep):
             self.renew()
+        return self._asked + self.left
 
     def spend(self, pause_s: float) -> float:
         """Count a request that failed, and the pause after it. Return the seconds to pause; 0: the time is over."""
@@ -138,10 +139,14 @@ def impatient(flow: Generator[E, Any, R]) -> Generator[E | Sleep, Any, R]:
 def ask(request: StoreRequest, policy: RetryPolicy) -> Flow[StoreReply]:
     """Ask until there is a definite answer, or an error that asking again does not mend."""
     tries = Tries(policy)
+    before: StoreReply | None = None
     while True:
         reply: StoreReply = yield request
+        if before is not None and is_late(reply):
+            return before  # which names the cause
         if not is_open(reply) or not (yield from tries.again()):
             return reply
+        before = reply
 
 
 def ask_all(requests: Sequence[StoreRequest], policy: RetryPolicy) -> Flow[list[StoreReply]]:
@@ -153,7 +158,8 @@ def ask_all(requests: Sequence[StoreRequest], policy: RetryPolicy) -> Flow[list[
         for start in range(0, len(left), AT_ONCE):
             group = left[start : start + AT_ONCE]
             found = yield All(tuple([requests[at] for at in group]))
-            replies.update(zip(group, found, strict=True))
+            new = zip(group, found, strict=True)
+            replies.update((at, reply) for at, reply in new if at not in replies or not is_late(reply))
         left = [at for at in left if is_open(replies[at])]
         if not left or not (yield from tries.again()):
             return [replies[at] for at in range(len(requests))]
@@ -162,6 +168,11 @@ def ask_all(requests: Sequence[StoreRequest], policy: RetryPolicy) -> Flow[list[
 def is_open(reply: StoreReply) -> bool:
     """Return whether repeating the request may bring a definite reply."""
     return isinstance(reply, Failed) and not reply.error.permanent
+
+
+def is_late(reply: StoreReply) -> bool:
+    """Return whether the call had no more time to wait for the reply."""
+    return isinstance(reply, Failed) and reply.late
 
 
 def is_refusal(reply: StoreReply) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, ParamSpec, TypeVar
@@ -33,12 +34,12 @@ R = TypeVar("R")
 class PacerDriver(AsyncDriver):
     """Sleeps by the machine's own clock where that is not the real one, as in a test."""
 
-    async def perform(self, effect: Any) -> Any:
-        """Carry out one effect and answer its reply."""
+    async def perform(self, effect: Any, deadline: float = math.inf) -> Any:
+        """Carry out one effect and return its reply."""
         if isinstance(effect, Sleep) and type(self.machine).sleep is not Machine.sleep:
             self.machine.sleep(effect.seconds)
             return await asyncio.sleep(0)
-        return await super().perform(effect)
+        return await super().perform(effect, deadline)
 
 
 class AsyncReservation(Awaiting, ReservationBase):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -61,8 +62,8 @@ _FILE = re.compile(r"(queue=[^/]+/date=\d{4}-\d\d-\d\d)/rows(?:-([01]\d|2[0-3]))
 class RetryingDriver(BlockingDriver):
     """Asks again where a store did not answer, unless it would matter that a request is carried out twice."""
 
-    def perform(self, effect: Any) -> Any:
-        reply = super().perform(effect)
+    def perform(self, effect: Any, deadline: float = math.inf) -> Any:
+        reply = super().perform(effect, deadline)
         if isinstance(effect, All):
             return tuple(map(self._again, effect.requests, reply))
         return self._again(effect, reply)

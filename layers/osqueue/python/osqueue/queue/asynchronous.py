@@ -104,11 +104,10 @@ class AsyncRunner(Awaiting):
                 go_on = flow.send
                 if isinstance(effect, Pause):
                     if reply := (seconds := patience.spend(effect.seconds)) > 0:
-                        await self._perform(Sleep(seconds))
+                        await self._driver.perform(Sleep(seconds))
                     continue
                 if not isinstance(effect, Submit):
-                    patience.note(effect)
-                    reply = await self._perform(effect)
+                    reply = await self._perform(effect, patience.note(effect))
                     if isinstance(effect, AwaitNews):
                         patience.renew()
                     continue
@@ -131,8 +130,10 @@ class AsyncRunner(Awaiting):
         finally:
             flow.close()  # now: left to the collector, what it does at its end could come at any moment
 
-    async def _perform(self, effect: Effect | AwaitNews | RemoteRequest) -> Any:
-        return await (self._await(effect) if isinstance(effect, AwaitNews) else self._driver.perform(effect))
+    async def _perform(self, effect: Effect | AwaitNews | RemoteRequest, deadline: float) -> Any:
+        if isinstance(effect, AwaitNews):
+            return await self._await(effect)
+        return await self._driver.perform(effect, deadline)
 
     async def _await(self, effect: AwaitNews) -> None:
         loop = asyncio.get_running_loop()

@@ -90,8 +90,7 @@ class BlockingRunner(Blocking):
                         self._driver.perform(Sleep(seconds))
                     continue
                 if not isinstance(effect, Submit):
-                    patience.note(effect)
-                    reply = self._driver.perform(effect)
+                    reply = self._driver.perform(effect, patience.note(effect))
                     continue
                 group = self._commit_groups.get(effect.shard) or self._group(effect.shard)
                 try:

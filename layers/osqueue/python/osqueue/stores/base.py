@@ -154,6 +154,7 @@ class Failed(Struct, frozen=True):
 
     error: OsqueueError
     too_soon: bool = False  # a write had no effect: the object was written less than ``Store.swap_gap_s`` ago
+    late: bool = False  # the call had no more time to wait for the reply
 
 
 class Turn(Struct, frozen=True):
@@ -247,6 +248,8 @@ class Store(ABC):
     name_bytes_max: int = KEY_BYTES_MAX  # and the longest part of one, between slashes
     ordered: bool = True  # a List goes on where the last one ended; else each of them reads a folder whole
     remote: bool = True  # requests wait for another machine, so several at once are faster
+    # Seconds that one request waits for its reply, by the store's own time-outs; 0: not known, or no network is used.
+    reply_s_max: float = 0.0
     shared: bool = True  # other processes can open it, too, and find what this one has written
     turns: bool = False  # those who replace an object may take turns
     swap_gap_s: float = (

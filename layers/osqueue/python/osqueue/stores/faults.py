@@ -35,6 +35,11 @@ class Timeouts(NamedTuple):
         limit_s = max(FIRST_BYTE_TIMEOUT_S, self.connect_s + CONNECT_MARGIN_S)
         return limit_s if limit_s < self.request_s else None
 
+    @property
+    def reply_s_max(self) -> float:
+        """The longest wait for a reply, a repeat included, in seconds."""
+        return (self.first_byte_s or self.connect_s) + self.request_s
+
 
 TIMEOUTS = Timeouts()
 

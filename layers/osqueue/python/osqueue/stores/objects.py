@@ -123,6 +123,7 @@ class ObjectStore(PerformingStore):
         self.prefix = full_prefix(prefix)
         self.endpoint = endpoint
         self.timeouts = timeouts
+        self.reply_s_max = timeouts.reply_s_max
         self.key_bytes_max = KEY_BYTES_MAX - len(self.prefix.encode())
         self._clients = ObstoreClients(self._open_client)
         self._reopening = Reopening()

@@ -111,6 +111,7 @@ class BotoStore(Store):
         self._endpoint = endpoint  # with the region, for clients made from a session
         self._region = region
         self._options = options
+        self.reply_s_max = options.timeouts.reply_s_max
         self._bare_etags = options.bare_etags
         self._encryption = {} if options.kms is None else encryption(options.kms)
         known = endpoint or (

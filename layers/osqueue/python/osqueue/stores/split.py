@@ -73,6 +73,7 @@ class SplitStore(PerformingStore):
         self.folders = folders
         self.ordered = first.ordered and second.ordered
         self.remote = first.remote or second.remote
+        self.reply_s_max = max(first.reply_s_max, second.reply_s_max)
         self.shared = first.shared and second.shared
         # In the first is whatever is replaced again and again, waited for, or announced in as long a key as there is
         # room for. A key in the second has 200 bytes at most.

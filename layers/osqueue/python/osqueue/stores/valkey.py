@@ -144,6 +144,7 @@ class ValkeyStore(Store):
         self._server = f"{place.host}:{place.port}"
         self._index = f"{place.prefix}:keys"
         self._pool: valkey.ConnectionPool | None = None
+        self.reply_s_max = CONNECT_TIMEOUT_S + REQUEST_TIMEOUT_S
         self._news: tuple[int, NewsListener] | None = None  # of which process
         self._lock = forks.lock()
         self._turns = ServerTurns(place.prefix, machine, self._script, self._first_of)

@@ -77,6 +77,7 @@ class WrappedStore(PerformingStore):
         self.name_bytes_max = inner.name_bytes_max
         self.ordered = inner.ordered
         self.remote = inner.remote
+        self.reply_s_max = inner.reply_s_max
         self.shared = inner.shared
         self.look_pace = inner.look_pace
         self.clock_tick_ms = inner.clock_tick_ms

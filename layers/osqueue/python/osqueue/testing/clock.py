@@ -71,8 +71,8 @@ class Clock(Machine):
 class VirtualDriver(AsyncDriver):
     """Sleeps by moving the clock."""
 
-    async def perform(self, effect: Effect) -> Any:
+    async def perform(self, effect: Effect, deadline: float = math.inf) -> Any:
         if isinstance(effect, Sleep):
             self.machine.sleep(effect.seconds)
             return await asyncio.sleep(0)
-        return await super().perform(effect)
+        return await super().perform(effect, deadline)
