@@ -114,6 +114,8 @@ def lateness(address: str, way: str, jobs: int) -> list[float]:
                 done.set()
 
         consumer.handler(start)
+        producer.enqueue(0)  # the first call of each object opens connections
+        consumer.claim()[0].complete()
         if way == "lease":
             producer.enqueue_many([{"payload": number} for number in range(jobs)])
             for number in range(jobs):

@@ -40,6 +40,7 @@ from osqueue.stores.base import (
     Refused,
     Store,
     Written,
+    never_hinted,
 )
 from osqueue.testing.store_contract.opening import found
 from tests.support.patience import PATIENCE
@@ -266,11 +267,12 @@ def test_osqueue_doctor_shows_it(valkey: ValkeyServer) -> None:
 def test_one_who_listens_hears_of_each_new_version_of_a_hot_object(valkey: ValkeyServer) -> None:
     store, other = (open_store(valkey.address("hot")) for _ in range(2))
     heard: SimpleQueue[str] = SimpleQueue()
-    store.listen("head", lambda version: heard.put(version) is None)
+    hinted = store.listen("head", lambda version: heard.put(version) is None)
     store.listen("another", lambda version: heard.put("of another") is None)
     version = other.put(Put("head", b"0")).version
     while heard.empty():  # until the thread has subscribed
         version = replaced(other, "head", version)
+    assert hinted()
     expected = []
     for _ in range(3):
         version = replaced(other, "head", version)
@@ -279,6 +281,7 @@ def test_one_who_listens_hears_of_each_new_version_of_a_hot_object(valkey: Valke
     while told[-3:] != expected:
         told.append(heard.get(timeout=PATIENCE))
     store.close()
+    assert not hinted()
 
 
 def replaced(store: Store, key: str, version: str) -> str:
@@ -312,7 +315,7 @@ def test_whoever_waits_for_jobs_or_a_result_listens_to_the_head(
     valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(module.ValkeyStore, "listen", lambda _, key, told: asked.append(key))
+    monkeypatch.setattr(module.ValkeyStore, "listen", lambda _, key, told: asked.append(key) or never_hinted)
     for wait in (
         lambda q: q.claim(kinds=["none"], wait=0.01),
         lambda q: q.enqueue_and_wait(1, timeout=0.01),

@@ -11,8 +11,25 @@ import pytest
 from osqueue import Queue, limits
 from osqueue.commit.effects import AwaitNews, Submit
 from osqueue.operations.claims import closed_until
-from osqueue.operations.head_board import ACTIVE_SECONDS, pace_of
-from osqueue.stores.base import Found, LookPace, Store, StoreReply, StoreRequest
+from osqueue.operations.head_board import (
+    ACTIVE_SECONDS,
+    HINTED_SECONDS,
+    JITTER_SHARE,
+    HeadBoard,
+    Pace,
+    WorkWaiter,
+    pace_of,
+)
+from osqueue.stores.base import (
+    Found,
+    Hinted,
+    LookPace,
+    Store,
+    StoreReply,
+    StoreRequest,
+    Told,
+    Written,
+)
 from osqueue.stores.file import FileStore
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.valkey import ValkeyStore
@@ -196,6 +213,65 @@ def test_what_becomes_due_is_claimed_on_time_although_nobody_commits(
     let_pass(machine, 20, [worker])
     (started,) = worker.started
     assert due <= started <= due + QUICK + 0.001
+
+
+class HintingStore(MemoryStore):
+    """A store that tells each new head at once, unless hints are lost."""
+
+    def __init__(self, machine: Any) -> None:
+        super().__init__(machine)
+        self.listeners: list[tuple[str, Told]] = []
+        self.lost = False
+
+    def listen(self, key: str, told: Told) -> Hinted:
+        self.listeners.append((key, told))
+        return lambda: True
+
+    def perform(self, request: StoreRequest) -> StoreReply:
+        reply = super().perform(request)
+        if isinstance(reply, Written) and not self.lost:
+            for key, told in self.listeners:
+                if getattr(request, "key", "") == key:
+                    told(reply.version)
+        return reply
+
+
+def test_where_a_store_tells_each_new_head_an_idle_worker_looks_once_a_second_and_starts_as_soon(
+    machine: Any,
+) -> None:
+    store = HintingStore(machine)
+    here, elsewhere = Process(store, machine), Queue[Any](store, "mail", machine=machine)
+    here.look_pace = ValkeyStore.look_pace
+    elsewhere.enqueue(1)
+    worker = Worker(Queue(here, "mail", machine=machine))
+    here.seen.clear()
+    let_pass(machine, 60, [worker])
+    assert len(here.looks()) <= 62
+    found = waits(elsewhere, machine, worker, 3.0)
+    assert found[-1] <= ValkeyStore.look_pace.quick + TINY
+
+
+def test_a_hint_that_was_lost_brings_quick_looks_back(machine: Any) -> None:
+    store = HintingStore(machine)
+    here, elsewhere = Process(store, machine), Queue[Any](store, "mail", machine=machine)
+    here.look_pace = ValkeyStore.look_pace
+    elsewhere.enqueue(1)
+    worker = Worker(Queue(here, "mail", machine=machine))
+    let_pass(machine, 60, [worker])
+    store.lost = True
+    found = waits(elsewhere, machine, worker, 10.0)
+    assert 0.1 < found[-1] <= HINTED_SECONDS * (1 + JITTER_SHARE) + TINY
+    assert found[-2] <= 0.1 * (1 + JITTER_SHARE) + TINY
+
+
+def test_a_hint_that_comes_before_a_waiter_is_not_lost() -> None:
+    board, waiter = HeadBoard("root/"), WorkWaiter(Pace(0.01, 10.0))
+    board.hinted = lambda: True
+    board.hint("new")
+    with board.present(waiter, 100.0):
+        assert board.look_at(waiter, 100.0) == 100.01
+        board.looking(waiter.pace, 100.01, 0.0)
+        assert board.look_at(waiter, 100.01) == 100.01 + HINTED_SECONDS
 
 
 class ExactMachine(VirtualMachine):

@@ -21,7 +21,7 @@ from ..core.claim_search import has_claimable, is_idle, opens_ms
 from ..core.state import State
 from ..core.timers import next_due_ms
 from ..errors import OsqueueError
-from ..stores.base import LookPace, Told
+from ..stores.base import Hinted, LookPace, Told, never_hinted
 
 log = logging.getLogger("osqueue.waiting")
 
@@ -32,6 +32,8 @@ OVERDUE_SECONDS = 1.0  # after which another one looks: whoever was to do so has
 JITTER_SHARE = 0.25  # of a pause, at most, by which it is longer, so that processes do not look all at once
 TIMER_SECONDS = 1.0  # between two comparisons of the clocks: one of them may be set
 DUE_AGAIN_SECONDS = 1.0  # between two claims of something due that the first one did not find
+HINTED_SECONDS = 1.0  # between two looks while the store tells each new head
+DISTRUST_SECONDS = 600.0  # for which hints are not relied on after one was missed
 NEVER, NEVER_BEFORE = float("inf"), float("-inf")
 
 
@@ -41,6 +43,7 @@ class Pace(Struct, frozen=True):
     quick: float
     slow: float
     spread: float = 0.0  # claims of what becomes due are that much late, at most
+    hinted: float = HINTED_SECONDS  # while the store tells each new head
 
 
 def pace_of(looks: LookPace, poll: float) -> Pace:
@@ -48,10 +51,10 @@ def pace_of(looks: LookPace, poll: float) -> Pace:
 
     Where a look costs money its quick pauses are a share of that, too, so that ``poll`` bounds both.
     """
-    spread = looks.quick if looks.spread is None else looks.spread
+    spread, hinted = looks.quick if looks.spread is None else looks.spread, min(HINTED_SECONDS, poll)
     if looks.slow is not None:
-        return Pace(min(looks.quick, poll), min(looks.slow, poll), spread)
-    return Pace(min(poll, looks.quick * max(1.0, poll)), poll, spread)
+        return Pace(min(looks.quick, poll), min(looks.slow, poll), spread, hinted)
+    return Pace(min(poll, looks.quick * max(1.0, poll)), poll, spread, hinted)
 
 
 class SeenHead(Struct, frozen=True):
@@ -223,6 +226,13 @@ class HeadBoard:
         self.next_look = float("-inf")
         self.looks = 0  # how often the state below was found to be current
         self._failing = False  # a failure of looks was logged, and its end was not
+        self.hinted: Hinted = never_hinted
+        self.hints = 0  # new heads that the store has told
+        self._hints_at_look: int | None = None  # their number when the latest look began; None: it told none
+        self._hints_before: int | None = None  # their number when the look before that began
+        self._missed_at: int | None = None  # their number when a look found a head that was not told
+        self._distrusted_until = float("-inf")  # monotonic seconds
+        self._hint_waits = False  # a hint came while no waiter was there to look
         self._forget()
 
     def _forget(self) -> None:
@@ -277,19 +287,37 @@ class HeadBoard:
         with self._lock:
             overdue = self.next_look + OVERDUE_SECONDS
             looker = self._looker
+            if self._hint_waits:
+                self._hint_waits = False
+                self.next_look = min(self.next_look, self.looked + waiter.pace.quick)
             if looker is None or waiter.pace.slow < looker.pace.slow or now >= overdue:
                 self._looker = looker = waiter
             return self.next_look if looker is waiter else overdue
 
     def looking(self, pace: Pace, now: float, chance: float) -> None:
-        """Somebody looks now; ``chance`` from 0 to 1 makes the pause after it a little longer."""
+        """Begin a look; ``chance`` from 0 to 1 makes the pause after it a little longer."""
         with self._lock:
+            if self._missed_at is not None and self._missed_at == self.hints:  # it was not told since, either
+                self._distrusted_until = now + DISTRUST_SECONDS
+            self._missed_at, self._hints_before, self._hint_waits = None, self._hints_at_look, False
+            self._hints_at_look = self.hints if self._is_hinted(now) else None
             self.pause *= 2
             self.pause = self._pause(pace, now)
             self.looked = now
             self.next_look = now + self.pause * (1 + JITTER_SHARE * chance)
 
+    def found(self) -> None:
+        """Note that a look found a new head. If the store told none since the look before, a hint may be lost."""
+        if self._hints_before == self.hints:
+            self._missed_at = self.hints
+
+    def _is_hinted(self, now: float) -> bool:
+        """Return whether hints replace quick looks."""
+        return now >= self._distrusted_until and self.hinted()
+
     def _pause(self, pace: Pace, now: float) -> float:
+        if self._is_hinted(now):
+            return pace.hinted
         if now - self.active < ACTIVE_SECONDS:
             return pace.quick
         return max(pace.quick, min(self.pause, pace.slow))
@@ -318,8 +346,12 @@ class HeadBoard:
     def hint(self, version: str) -> None:
         """The store says that the head was replaced: look as soon as a quick pause after the last look is over."""
         with self._lock:
+            self.hints += 1
             looker = self._looker
-            if looker is None or version == self.version:
+            if version == self.version:
+                return
+            if looker is None:
+                self._hint_waits = True
                 return
             self.next_look = min(self.next_look, self.looked + looker.pace.quick)
         looker.tell()

@@ -43,7 +43,7 @@ class WaitFlows(FlowContext):
         process = self.machine.process()  # a fork's child listens anew
         if self.listen is not None and self._hearing.get(board) != process:
             self._hearing[board] = process
-            self.listen(board.root + HEAD, hint_of(board))
+            board.hinted = self.listen(board.root + HEAD, hint_of(board))
         return board
 
     def pace(self, poll: float = POLL_SECONDS) -> Pace:
@@ -68,6 +68,8 @@ class WaitFlows(FlowContext):
                 board.note_failure(reply.error)
             elif get.flushed or not board.tells_of_jobs:
                 if isinstance(reply, Found):
+                    if get.unless is not None:
+                        board.found()
                     board.see(decode_head(reply.body), reply.version)
                 elif isinstance(reply, Unchanged):
                     board.confirm(get.unless)
@@ -89,7 +91,8 @@ class WaitFlows(FlowContext):
         for shard in range(count):
             board = self.board(shard)
             state = board.state
-            believed = now - board.looked <= waiter.pace.slow * (1 + JITTER_SHARE) + OVERDUE_SECONDS
+            longest = max(waiter.pace.slow, board.pause)
+            believed = now - board.looked <= longest * (1 + JITTER_SHARE) + OVERDUE_SECONDS
             if state is None or board.silence is not None or not believed or not is_idle(state, waiter.kinds):
                 return False
             if shard == 0 and state.settings.shards != count:  # a claim learns of the others

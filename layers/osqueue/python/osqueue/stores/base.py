@@ -227,7 +227,13 @@ class Remark(Struct, frozen=True):
 
 
 Told = Callable[[str], bool]  # is called with a new version; answers False when it need not be called again
-Listen = Callable[[str, Told], None]
+Hinted = Callable[[], bool]  # returns whether each new version is told at present
+Listen = Callable[[str, Told], Hinted]
+
+
+def never_hinted() -> bool:
+    """Return that no version is told."""
+    return False
 
 
 def room_below(prefix: str, key_bytes_max: int = KEY_BYTES_MAX, name_bytes_max: int = KEY_BYTES_MAX) -> int:
@@ -303,11 +309,12 @@ class Store(ABC):
         """
         return None
 
-    def listen(self, key: str, told: Told) -> None:  # noqa: B027 - most stores cannot tell
+    def listen(self, key: str, told: Told) -> Hinted:
         """Have ``told`` called, from any thread, soon after a hot object was replaced; where a store can tell.
 
-        It may miss some, so whoever listens looks as well, if less often.
+        Return a function that says whether it is called at present. Calls may be lost, so a listener looks as well.
         """
+        return never_hinted
 
     def remarks(self) -> tuple[Remark, ...]:
         """What its server says of its settings; nothing, where there are none that matter."""

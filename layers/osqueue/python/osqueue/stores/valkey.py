@@ -36,6 +36,7 @@ from .base import (
     DeleteIfMatch,
     Found,
     Get,
+    Hinted,
     List,
     Listed,
     LookPace,
@@ -222,14 +223,14 @@ class ValkeyStore(Store):
         except OsqueueError as error:
             return (Remark("server", error.message, "See the other checks of the store.", grave=True),)
 
-    def listen(self, key: str, told: Told) -> None:
+    def listen(self, key: str, told: Told) -> Hinted:
         process = self._machine.process()
         with self._lock:
             if self._news is None or self._news[0] != process:
                 listener = NewsListener(partial(_connection, self.at, None))
                 weakref.finalize(self, listener.end).atexit = False  # the thread ends with the process
                 self._news = (process, listener)
-            self._news[1].add(self._channel(key), told)
+            return self._news[1].add(self._channel(key), told)
 
     def close(self) -> None:
         pool, self._pool = self._pool, None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import forks
-from .base import Told
+from .base import Hinted, Told
 
 RECONNECT_SECONDS = 1.0
 
@@ -25,10 +25,11 @@ class NewsListener:
         self._lock = forks.lock()
         self._told: dict[bytes, list[Told]] = {}
         self._connection: Any = None  # that is subscribed
+        self._confirmed: frozenset[bytes] = frozenset()  # channels that the server sends at present
         self._over = threading.Event()
 
-    def add(self, channel: str, told: Told) -> None:
-        """Have ``told`` called with the new version, from another thread, until it answers False."""
+    def add(self, channel: str, told: Told) -> Hinted:
+        """Have ``told`` called with the new version, from another thread, until it returns False."""
         name = channel.encode()
         with self._lock:
             began, new = bool(self._told), name not in self._told
@@ -40,10 +41,12 @@ class NewsListener:
                     self._connection = None
         if not began:
             threading.Thread(target=self._run, name="osqueue-valkey-news", daemon=True).start()
+        return lambda: name in self._confirmed
 
     def end(self) -> None:
         """Hear nothing more."""
         self._over.set()
+        self._confirmed = frozenset()
         with self._lock:
             connection, self._connection = self._connection, None
         if connection is not None:
@@ -63,11 +66,14 @@ class NewsListener:
                 with self._lock:
                     self._connection = None
             finally:
+                self._confirmed = frozenset()
                 connection.disconnect()
             self._over.wait(RECONNECT_SECONDS)
 
     def _hear(self, message: Any) -> None:
         kind, name, version = message
+        if kind == b"subscribe":
+            self._confirmed |= {name}
         if kind != b"message":
             return
         with self._lock:

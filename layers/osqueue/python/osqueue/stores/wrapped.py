@@ -13,6 +13,7 @@ from .base import (
     Failed,
     Found,
     Get,
+    Hinted,
     List,
     Listed,
     Missing,
@@ -95,8 +96,8 @@ class WrappedStore(PerformingStore):
     def clock_ms(self) -> int | None:
         return self.inner.clock_ms()
 
-    def listen(self, key: str, told: Told) -> None:
-        self.inner.listen(key, told)
+    def listen(self, key: str, told: Told) -> Hinted:
+        return self.inner.listen(key, told)
 
     def remarks(self) -> tuple[Remark, ...]:
         return self.inner.remarks()

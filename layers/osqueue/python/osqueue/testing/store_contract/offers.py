@@ -192,7 +192,8 @@ class OfferRules:
 
         writer = open_store()
         known = [create(store, "head", b"0")]
-        store.listen("head", told)
+        hinted = store.listen("head", told)
+        assert isinstance(hinted(), bool)
         end = MACHINE.monotonic() + PATIENCE
         while not heard.wait(0.02):
             assert MACHINE.monotonic() < end, f"nothing was heard of {len(known)} versions"
