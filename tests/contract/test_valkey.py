@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
+from urllib.parse import urlsplit
 
 import pytest
 from click.testing import CliRunner
@@ -24,6 +25,7 @@ from osqueue.errors import (
     Unavailable,
     WaitTimeout,
 )
+from osqueue.limits import HTTP_IDLE_MS_MAX
 from osqueue.stores import valkey as module
 from osqueue.stores.address import open_store
 from osqueue.stores.base import (
@@ -42,8 +44,12 @@ from osqueue.stores.base import (
     Written,
     never_hinted,
 )
+from osqueue.stores.valkey import ValkeyStore
+from osqueue.stores.valkey_place import place_in
 from osqueue.testing.store_contract.opening import found
+from tests.support.machines import VirtualMachine
 from tests.support.patience import PATIENCE
+from tests.support.silent_relay import relaying_to
 from tests.support.valkey_server import DURABLE, ValkeyServer, valkey_server
 
 
@@ -189,6 +195,17 @@ def answering(answer: bytes) -> Iterator[str]:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield f"valkey://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_connections_that_were_idle_for_too_long_are_not_used_again(valkey: ValkeyServer) -> None:
+    machine, server = VirtualMachine(), urlsplit(valkey.address())
+    with relaying_to(f"http://{server.hostname}:{server.port}") as relay:
+        store = ValkeyStore(place_in("valkey", urlsplit(relay.endpoint).netloc + "/0/idle", {}), machine)
+        for seconds in (0, 1, HTTP_IDLE_MS_MAX / 1000):
+            machine.advance(seconds)
+            assert isinstance(store.perform(Put("a", b"")), Written)
+        store.close()
+        assert relay.connections == 2
 
 
 def test_no_answer_in_time_leaves_it_open_whether_a_write_was_done(monkeypatch: pytest.MonkeyPatch) -> None:

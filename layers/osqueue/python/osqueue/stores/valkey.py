@@ -25,8 +25,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from .. import forks
-from ..clock import MACHINE, Machine
+from ..clock import MACHINE, IdleTime, Machine
 from ..errors import NotInstalled, OsqueueError, Rejected
+from ..limits import HTTP_IDLE_MS_MAX
 from ..threads import DaemonThreads
 from .base import (
     LIST_KEYS_MAX,
@@ -145,6 +146,7 @@ class ValkeyStore(Store):
         self._server = f"{place.host}:{place.port}"
         self._index = f"{place.prefix}:keys"
         self._pool: valkey.ConnectionPool | None = None
+        self._idle = IdleTime(machine)
         self.reply_s_max = CONNECT_TIMEOUT_S + REQUEST_TIMEOUT_S
         self._news: tuple[int, NewsListener] | None = None  # of which process
         self._lock = forks.lock()
@@ -346,6 +348,8 @@ class ValkeyStore(Store):
         if pool is None:
             kind, options = _how(self.at, REQUEST_TIMEOUT_S)
             pool = self._pool = _pool_class()(kind, **options)
+        if self._idle.use() >= HTTP_IDLE_MS_MAX:
+            pool.disconnect(inuse_connections=False)  # the network may have forgotten them
         return pool
 
 
