@@ -13,7 +13,7 @@ from osqueue import AsyncQueue, Queue, Timeout, Unavailable
 from osqueue.clock import MACHINE
 from osqueue.commit.async_group import AsyncDriver
 from osqueue.commit.deadline import Deadline
-from osqueue.commit.driver import BlockingDriver, seconds_left
+from osqueue.commit.driver import REQUEST_SECONDS_MIN, BlockingDriver, seconds_left
 from osqueue.commit.effects import All
 from osqueue.commit.retry import RetryPolicy, ask, ask_all
 from osqueue.commit.writer import ShardWriter
@@ -126,14 +126,17 @@ def test_of_several_requests_those_that_hang_fail_alone(store: HangingStore, for
 
 
 @pytest.mark.parametrize("form", ["blocking", "async"])
-def test_a_request_of_a_call_without_time_has_a_moment(store: HangingStore, form: str) -> None:
-    before = MACHINE.monotonic() - 1
-    assert performed(store, Get("a"), before, form) == Missing()
-    store.hangs = (Get,)
-    reply = performed(store, Get("a"), before, form)
+def test_a_request_of_a_call_without_time_is_not_sent(store: HangingStore, form: str) -> None:
+    reply = performed(store, Get("a"), MACHINE.monotonic() - 1, form)
     assert isinstance(reply, Failed)
     assert reply.late
-    assert "in the 0.1 s that the call had left" in reply.error.message
+    assert "in the 0 s that the call had left" in reply.error.message
+    assert store.threads == []
+
+
+def test_a_request_of_a_call_with_little_time_has_a_moment(store: HangingStore, machine: Any) -> None:
+    now = machine.monotonic()
+    assert seconds_left(store, machine, Get("a"), now + 0.001) == REQUEST_SECONDS_MIN
 
 
 LATE = Failed(Timeout("late"), late=True)

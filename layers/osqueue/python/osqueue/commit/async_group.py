@@ -90,6 +90,8 @@ class AsyncDriver:
         return self.store.perform_async(request) if left is None else self._ask_within(request, left)
 
     async def _ask_within(self, request: Any, seconds: float) -> Any:
+        if not seconds:
+            return late(seconds)
         limit = asyncio.timeout(seconds)
         try:
             async with limit:

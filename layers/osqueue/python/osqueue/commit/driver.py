@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..threads import DaemonThreads, TimedCaller
 
 REQUESTS_AT_ONCE_MAX = 32  # of one process, for all its queues
-REQUEST_SECONDS_MIN = 0.1  # for a request, however little time its call has left
+REQUEST_SECONDS_MIN = 0.1  # for a request of a call that has any time left
 
 T = TypeVar("T")
 
@@ -43,14 +43,18 @@ def _timed() -> TimedCaller[Any]:
 
 
 def seconds_left(store: Performer, machine: Machine, request: Any, deadline: float) -> float | None:
-    """Return the seconds in which a request has to be over. None: the store's own time-outs are shorter.
+    """Return the seconds in which a request has to be over; 0 if its call has no time left.
+
+    None: the store's own time-outs are shorter.
 
     A wait for a turn has its own end. A turn that came after it would be lost.
     """
     if not store.reply_s_max or deadline == math.inf or isinstance(request, TakeTurn | PassTurn):
         return None
     left = deadline - machine.monotonic()
-    return max(left, REQUEST_SECONDS_MIN) if left < store.reply_s_max else None
+    if left >= store.reply_s_max:
+        return None
+    return max(left, REQUEST_SECONDS_MIN) if left > 0 else 0.0
 
 
 def late(seconds: float) -> Failed:
@@ -82,7 +86,7 @@ class BlockingDriver:
         left = seconds_left(self.store, self.machine, request, deadline)
         if left is None:
             return self.store.perform(request)
-        reply = _timed().call(lambda: self.store.perform(request), left)
+        reply = _timed().call(lambda: self.store.perform(request), left) if left else None
         return late(left) if reply is None else reply
 
     def _together(self, requests: tuple[Any, ...], deadline: float) -> tuple[Any, ...]:
