@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from osqueue import NotSupported, Queue, Rejected, Timeout, Unavailable
+from osqueue import AsyncQueue, NotSupported, Queue, Rejected, Timeout, Unavailable
 from osqueue.client.transports import http as http_module
 from osqueue.client.transports.address import open_transport
 from osqueue.client.transports.aws_lambda import LambdaTransport
@@ -38,7 +38,7 @@ from osqueue.limits import HTTP_IDLE_MS_MAX
 from osqueue.stores.address import is_remote, open_store
 from osqueue.stores.faulty import FaultInjector
 from tests.support.machines import VirtualMachine
-from tests.support.silent_relay import relaying_to
+from tests.support.silent_relay import SilentRelay, relaying_to
 from tests.support.speaking import HANG_UP, Speaker, response, speaking
 
 GATEWAY = "abc.execute-api.eu-west-1.amazonaws.com"
@@ -278,15 +278,18 @@ def test_a_call_on_a_kept_connection_without_a_first_byte_is_repeated_on_a_fresh
     api_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_module, "FIRST_BYTE_SECONDS", 1.0)
-    with (
-        api_server.api_server("memory://") as url,
-        relaying_to(url) as relay,
-        Queue.connect(relay.endpoint, "mail") as q,
-    ):
-        q.enqueue("first")
-        relay.fall_silent()
-        q.enqueue("second")
-        assert q.stats()["queued"] == 2
+
+    async def main(relay: SilentRelay) -> None:
+        async with AsyncQueue.connect(relay.endpoint, "mail") as q:
+            while relay.connections < 2:
+                await asyncio.gather(*[q.stats() for _ in range(8)])
+            relay.fall_silent()
+            await q.enqueue("job")
+            looks = await asyncio.gather(*[q.stats() for _ in range(8)])
+            assert [look["queued"] for look in looks] == [1] * 8
+
+    with api_server.api_server("memory://") as url, relaying_to(url) as relay:
+        asyncio.run(main(relay))
         assert len(relay.unanswered) == 1
 
 
