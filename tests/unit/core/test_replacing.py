@@ -11,7 +11,16 @@ from osqueue import limits
 from osqueue.core import spill
 from osqueue.core.archive_record import wants_record
 from osqueue.core.encoding import decode_blocks
-from osqueue.core.job_ops import CancelJob, EnqueueJobs, JobSpec, ReplaceJobs, Replacement, UniqueRule
+from osqueue.core.job_ops import (
+    CancelJob,
+    CompleteJobs,
+    Completion,
+    EnqueueJobs,
+    JobSpec,
+    ReplaceJobs,
+    Replacement,
+    UniqueRule,
+)
 from osqueue.core.ops import Code
 from osqueue.core.queue_ops import RaiseGcFloor
 from osqueue.core.rows import BodyRef
@@ -147,6 +156,19 @@ def test_out_of_a_segment_it_comes_behind_those_that_are_ready(shard: Shard) -> 
         assert order.count(new) == 1
         assert order.index(new) < 30
         assert [key for key in order if key != new][:39] == [key for key in keys if key != old]
+
+
+def test_out_of_a_segment_it_passes_no_job_of_its_ordered_group(shard: Shard) -> None:
+    with limited(SMALL):
+        keys = shard.enqueue(40, group="order")
+        shard.enqueue(20)
+        old = keys[30]
+        _, new = swap(shard, evident(shard, old))
+        order = []
+        while leases := shard.claim(1):
+            order += [lease.job.key for lease in leases if lease.job.group]
+            shard.apply(CompleteJobs(tuple(Completion(each.job.key, each.token) for each in leases)))
+        assert order == [*(key for key in keys if key != old), new]
 
 
 def test_so_does_one_out_of_a_segment_of_delayed_jobs(shard: Shard) -> None:

@@ -5,8 +5,9 @@ operation that comes a moment later than another: of a crowd who replace one job
 few commits.
 
 The new one was enqueued when the first of them was, and stands where the old one stood, so that no number of
-replacements costs an id its turn: at its place in the head, or, if it lay in a segment, behind all that are ready. Only
-where another priority, kind or time is asked for does it begin at the back.
+replacements costs an id its turn: at its place in the head, or, if it lay in a segment, behind all that are ready. It
+begins at the back where another priority, kind or time is asked for. It does so too where it lay in a segment and its
+group runs one job at a time, since earlier jobs of the group may lie there as well.
 
 A job that restarts one that runs is an ordinary one, behind the other in their group: ``make_room`` is all that its
 commit does beside.
@@ -25,6 +26,7 @@ from .dedup import seen_before
 from .draft import Draft
 from .drop_rules import covering
 from .encoding import born_of
+from .groups import is_ordered
 from .job_ops import CancelJob, JobSpec, ReplaceJobs, Replacement, record_of
 from .ops import Code, Outcome, outcome
 from .state import CANCELLED, QUEUED, JobRecord, Span, delayed_state, is_late, key_text
@@ -167,7 +169,7 @@ def _exchange(draft: Draft, old: _Waiting, fresh: JobRecord) -> None:
     old.take(draft)
     if fresh.due_ms:
         draft.delay(fresh)
-    elif same and old.lane is not None:
+    elif same and old.lane is not None and not (fresh.group and is_ordered(draft.settings, fresh.group)):
         old.lane.push_ready(fresh)
     else:
         draft.queue(fresh)
