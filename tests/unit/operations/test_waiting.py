@@ -346,6 +346,20 @@ def test_what_becomes_due_is_claimed_as_exactly_as_the_store_tells_the_time(
         assert due - 0.005 <= worker.started[-1] <= due + place.late
 
 
+@pytest.mark.parametrize("late", [0.0, 0.05])
+def test_a_claim_that_waits_beside_others_finds_what_becomes_due(place: Place, late: float) -> None:
+    machine, q = place.machine, Queue[Any](place.here, "mail", machine=place.machine)
+    machine_passes(q, machine)
+    place.elsewhere.enqueue(1, delay=1.0)
+    due = machine.seconds + 1.0
+    beside = Worker(Queue(place.here, "mail", machine=machine), kinds=["other"])
+    if late:  # it is due when the claim comes, and the one beside has seen nothing else
+        let_pass(machine, 1.0 + late, [beside])
+    (lease,) = q.claim(wait=20)
+    assert lease.payload == 1
+    assert machine.seconds <= due + late + place.late
+
+
 def test_a_rate_without_a_burst_is_reached(place: Place) -> None:
     place.elsewhere.configure(rate=(20, 1), burst=1)
     place.elsewhere.enqueue_many([{"payload": at} for at in range(200)])

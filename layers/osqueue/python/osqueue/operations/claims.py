@@ -160,7 +160,7 @@ class ClaimFlows(EndingFlows):
         until = self.machine.monotonic() + wait_s
         waiter = self.work_waiter(op.kinds)
         while True:
-            idle = self.known_idle(waiter)
+            idle = not waiter.ready and self.known_idle(waiter)
             claimed = NOTHING if idle else (yield from self._claim(op))
             left = until - self.machine.monotonic()
             if claimed.leases or left <= 0 or self.closing:

@@ -168,8 +168,10 @@ class WorkWaiter(HeadListener):
         at, tried = NEVER, NEVER_BEFORE
         if due_ms is not None:
             known = self._timers.get(root)
-            left_ms = max(0, due_ms - now_ms) if due_ms > state.now_ms else 0
-            if left_ms or known is None or known.due_ms != due_ms:
+            left_ms = due_ms - now_ms
+            if due_ms <= state.now_ms:  # by a head that is ahead of this clock, perhaps
+                left_ms = min(0, left_ms)
+            if left_ms > 0 or known is None or known.due_ms != due_ms:
                 at = now + left_ms / 1000 + chance * self.pace.spread  # a claim before that came too early
             else:  # a claim since then has found nothing
                 tried = known.tried
