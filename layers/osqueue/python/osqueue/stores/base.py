@@ -226,7 +226,8 @@ class Remark(Struct, frozen=True):
     grave: bool = False  # acknowledged jobs would be lost, or none be taken
 
 
-Told = Callable[[str], bool]  # is called with a new version; answers False when it need not be called again
+# Called with a new version, or with "" where the store does not know it. Returns False to be called no more.
+Told = Callable[[str], bool]
 Hinted = Callable[[], bool]  # returns whether each new version is told at present
 Listen = Callable[[str, Told], Hinted]
 

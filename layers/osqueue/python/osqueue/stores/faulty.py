@@ -10,7 +10,7 @@ from collections.abc import Callable
 from .. import forks
 from ..clock import MACHINE, Machine
 from ..errors import Timeout, Unavailable
-from .base import Failed, Store, StoreReply, StoreRequest
+from .base import Failed, Hinted, Store, StoreReply, StoreRequest, Told, never_hinted
 from .wrapped import WrappedStore
 
 
@@ -27,6 +27,9 @@ class SlowStore(WrappedStore):
         self.look_pace = Store.look_pace
         self._half_s = latency_ms / 2000
         self._machine = machine
+
+    def listen(self, key: str, told: Told) -> Hinted:
+        return never_hinted  # as at the stores that it stands for
 
     def perform(self, request: StoreRequest) -> StoreReply:
         self._machine.sleep(self._half_s)

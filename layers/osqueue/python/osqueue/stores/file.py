@@ -20,7 +20,7 @@ import errno
 import itertools
 import os
 from contextlib import AbstractContextManager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from .. import forks
 from ..clock import MACHINE, Machine
@@ -36,6 +36,7 @@ from .base import (
     Failed,
     Found,
     Get,
+    Hinted,
     List,
     Listed,
     LookPace,
@@ -50,6 +51,7 @@ from .base import (
     StoreReply,
     StoreRequest,
     TakeTurn,
+    Told,
     Turn,
     Unchanged,
     Written,
@@ -82,8 +84,7 @@ class FileStore(Store):
     name_bytes_max = FILE_NAME_BYTES_MAX
     remote = False
     turns = file_turns.offered()
-    # A look opens a file and reads its state.
-    look_pace = LookPace(0.005, 0.012, spread=0.002, free=True)
+    look_pace = LookPace(0.005, 0.012, spread=0.002, free=True)  # opening a file and reading its state
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class FileStore(Store):
         self._given = os.fspath(root)
         if not network and (kind := network_type(self.root)) is not None:
             raise on_a_network(self._given, kind)
-        self._fsync = self.flushes = fsync
+        self._fsync, self.flushes, self._network = fsync, fsync, network
         self._machine = machine
         self._temporary = os.path.join(self.root, _OWN, "tmp")
         self._access = FolderAccess(self.root, machine)
@@ -110,6 +111,7 @@ class FileStore(Store):
         self._own = self._stripes.object_locked
         self._ready = False
         self._ready_lock = forks.lock()
+        self._news: Any = None  # a StoreNews, once there is a listener
 
     @property
     def place(self) -> object:
@@ -293,6 +295,15 @@ class FileStore(Store):
 
     def close(self) -> None:
         self._turns.close()
+        if self._news is not None:
+            self._news.end()
+
+    def listen(self, key: str, told: Told) -> Hinted:
+        from .file_news import StoreNews  # here, because most processes wait for nothing
+
+        with self._ready_lock:
+            self._news = self._news or StoreNews(self, self._machine, self._network)
+        return self._news.listen(self._path(key), told)  # type: ignore[no-any-return]
 
     def clock_ms(self) -> int:
         return self._machine.now_ms()

@@ -32,6 +32,7 @@ from ...stores.base import (
     TakeTurn,
     Turn,
     Written,
+    never_hinted,
 )
 from .opening import PATIENCE, OpenStore, create, found, rule
 
@@ -174,7 +175,7 @@ class OfferRules:
     # ── News ─────────────────────────────────────────────────────────────────
     @rule
     def test_news_of_a_hot_object_names_a_version_of_it(self, store: Store, open_store: OpenStore) -> None:
-        """Where a store can tell of a replaced object, ``told`` is called with a version that was written, before long.
+        """Where a store can tell of a replaced object, ``told`` is called with a version that was written, or with "".
 
         Workers that wait for jobs hear of them this way. It may miss some, since they look as well.
         """
@@ -194,13 +195,15 @@ class OfferRules:
         known = [create(store, "head", b"0")]
         hinted = store.listen("head", told)
         assert isinstance(hinted(), bool)
+        if hinted is never_hinted:
+            pytest.skip("the store does not tell of objects")
         end = MACHINE.monotonic() + PATIENCE
         while not heard.wait(0.02):
             assert MACHINE.monotonic() < end, f"nothing was heard of {len(known)} versions"
             reply = writer.perform(PutIfMatch("head", b"%d" % len(known), known[-1], hot=True))
             assert isinstance(reply, Written), reply
             known.append(reply.version)
-        assert set(versions) <= set(known)
+        assert set(versions) - {""} <= set(known)
         writer.close()
 
     # ── Presigned requests ───────────────────────────────────────────────────

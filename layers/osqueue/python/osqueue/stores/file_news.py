@@ -1,0 +1,153 @@
+"""Notifications of replaced objects in a folder: inotify of Linux, with one descriptor and one thread for a store.
+
+A courtesy, as that of a server: a listener looks at the object now and then all the same. Changes that another kernel
+makes are not notified. Elsewhere than on Linux, and past the system's limit of instances, listeners only look.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import struct
+import sys
+import threading
+import weakref
+from contextlib import suppress
+
+from .. import forks
+from ..clock import Machine
+from .base import Hinted, Store, Told, never_hinted
+
+REST_SECONDS = 0.002  # after a notification: others of a busy queue are read together with it
+READ_BYTES = 1 << 16
+_MODIFY, _ATTRIBUTES, _MOVED_TO, _CREATED = 0x02, 0x04, 0x80, 0x100
+_OVERFLOW, _IGNORED = 0x4000, 0x8000
+_MASK = _MODIFY | _ATTRIBUTES | _MOVED_TO | _CREATED
+_EVENT = struct.Struct("iIII")  # watch, mask, cookie, bytes of the name that follows
+
+
+class FolderNews:
+    """Watches the folders of objects, and tells listeners of each change."""
+
+    def __init__(self, machine: Machine) -> None:
+        """Raises OSError where the system offers no notifications, or no more of them."""
+        if not sys.platform.startswith("linux"):
+            raise OSError("no inotify")
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._descriptor = self._checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        self._machine = machine
+        self._process = machine.process()
+        self._lock = forks.lock()
+        self._watches: dict[str, int] = {}  # by folder
+        self._told: dict[tuple[str, bytes], list[Told]] = {}  # by folder and name
+        self._wake, self._woken = os.pipe()
+        self._over = threading.Event()
+        threading.Thread(target=self._run, name="osqueue-folder-news", daemon=True).start()
+
+    def _checked(self, answer: int) -> int:
+        if answer < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        return answer
+
+    def add(self, path: str, told: Told) -> Hinted:
+        """Have ``told`` called from another thread when a file changes, until it returns False."""
+        folder, name = os.path.split(path)
+        with self._lock:
+            self._told.setdefault((folder, os.fsencode(name)), []).append(told)
+        return lambda: self._is_watched(folder)
+
+    def _is_watched(self, folder: str) -> bool:
+        """Return whether a folder is watched; begin with it if it exists by now."""
+        if folder in self._watches:
+            return True
+        with self._lock:
+            if self._over.is_set():
+                return False
+            try:
+                watch = self._libc.inotify_add_watch(self._descriptor, os.fsencode(folder), _MASK)
+                self._watches[folder] = self._checked(watch)
+            except OSError:
+                return False
+        return True
+
+    def end(self) -> None:
+        """End the thread, which closes the descriptors. In the child of a fork the thread is the parent's."""
+        with self._lock:
+            if self._over.is_set() or self._machine.process() != self._process:
+                return
+            self._over.set()
+            self._watches = {}
+        os.write(self._woken, b"\0")
+
+    def _run(self) -> None:
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
+        try:
+            while not self._over.is_set():
+                poll.poll()
+                self._read()
+                self._over.wait(REST_SECONDS)
+        finally:
+            for descriptor in (self._descriptor, self._wake, self._woken):
+                os.close(descriptor)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._descriptor, READ_BYTES)
+        except BlockingIOError:
+            return
+        at = 0
+        changed: set[tuple[str, bytes]] = set()
+        with self._lock:
+            folders = {watch: folder for folder, watch in self._watches.items()}
+            while at < len(data):
+                watch, mask, _, length = _EVENT.unpack_from(data, at)
+                name = data[at + _EVENT.size : at + _EVENT.size + length].rstrip(b"\0")
+                at += _EVENT.size + length
+                if mask & _OVERFLOW:
+                    changed.update(self._told)
+                elif mask & _IGNORED:  # the folder was removed
+                    self._watches.pop(folders.get(watch, ""), None)
+                elif watch in folders:
+                    changed.add((folders[watch], name))
+            asked = [(place, told) for place in changed for told in self._told.get(place, ())]
+        gone = [(place, told) for place, told in asked if not told("")]
+        if gone:
+            with self._lock:
+                for place, told in gone:
+                    self._told[place].remove(told)
+
+
+class StoreNews:
+    """The notifications of one store, begun by its first listener in each process."""
+
+    def __init__(self, store: Store, machine: Machine, network: bool) -> None:
+        self._store = weakref.ref(store)
+        self._machine = machine
+        self._network = network  # other machines change files without notice
+        self._lock = forks.lock()
+        self._process = -1
+        self._news: FolderNews | None = None
+
+    def listen(self, path: str, told: Told) -> Hinted:
+        """Have ``told`` called when a file changes, where the system offers that."""
+        process = self._machine.process()
+        with self._lock:
+            if self._process != process and not self._network:
+                self._process, self._news = process, None
+                with suppress(OSError):
+                    self._news = FolderNews(self._machine)
+                    # The thread ends with the process.
+                    weakref.finalize(self._store(), self._news.end).atexit = False
+            news = self._news
+        return never_hinted if news is None else news.add(path, told)
+
+    def end(self) -> None:
+        """End the notifications of this process until the next listener comes."""
+        with self._lock:
+            news, self._news, self._process = self._news, None, -1
+        if news is not None:
+            news.end()
