@@ -190,6 +190,7 @@ class Program:
         reply: Any = None
         go_on: Callable[[Any], QueueEffect] = flow.send
         patience = Patience(self.writer.machine, limits.REQUEST_TIMEOUT_S)
+        ran_out = False  # a flow may keep the error of that, go on, and raise it at its end
         while True:
             try:
                 effect = go_on(reply)
@@ -198,7 +199,8 @@ class Program:
             except NewerFormat as error:
                 raise Outdated from error
             except Unavailable as error:
-                if NOTHING_DONE in error.message and not error.permanent and patience.left > 0:
+                early = patience.left > 0 and not ran_out
+                if early and NOTHING_DONE in error.message and not error.permanent:
                     raise Violation(
                         f"{self.name} gave up with {patience.left:.1f} s left: {error}"
                     ) from error
@@ -210,6 +212,8 @@ class Program:
             elif isinstance(effect, Pause):
                 if reply := (seconds := patience.spend(effect.seconds)) > 0:
                     yield Sleep(seconds)
+                else:
+                    ran_out = True
             elif isinstance(effect, Submit):
                 if stall_seconds:
                     yield Sleep(stall_seconds)

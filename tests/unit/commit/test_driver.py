@@ -23,7 +23,7 @@ from osqueue.stores.wrapped import WrappedStore
 from osqueue.threads import LATE_MAX, TimedCaller
 from tests.support.patience import PATIENCE
 
-CALL_SECONDS = 0.2  # a call with a request that hangs lasts as long
+CALL_SECONDS = 0.6  # a call with a request that hangs lasts as long
 
 
 class HangingStore(WrappedStore):

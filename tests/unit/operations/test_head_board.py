@@ -40,6 +40,17 @@ def test_a_hint_of_what_was_seen_wakes_nobody() -> None:
         assert not waiter.news
 
 
+def test_where_hints_have_just_begun_one_quick_look_comes_first() -> None:
+    board, waiter = HeadBoard("root/"), WorkWaiter(PACE)
+    board.hinted = lambda: True
+    with board.present(waiter, LATER):
+        assert board.look_at(waiter, LATER) == LATER + PACE.quick
+        board.looking(PACE, LATER, 0.0)
+        assert board.look_at(waiter, LATER) == LATER + PACE.hinted
+    with board.present(waiter, LATER):
+        assert board.look_at(waiter, LATER) == LATER + PACE.hinted
+
+
 def test_where_nobody_waits_a_hint_does_nothing() -> None:
     board, _ = quiet()
     next_look = board.next_look

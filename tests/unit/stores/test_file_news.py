@@ -101,6 +101,27 @@ def test_a_store_that_is_closed_keeps_no_descriptor(tmp_path: Path) -> None:
     assert len(left) == len(watched) - 1
 
 
+def test_a_store_that_is_closed_writes_to_no_descriptor_that_another_may_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, closed, write = FileStore(tmp_path), threading.Event(), os.write
+    store.put(Put("q/head", b"0"))
+    threads = {*threading.enumerate()}
+    assert store.listen("q/head", bool)()
+    (thread,) = [each for each in {*threading.enumerate()} - threads if "folder-news" in each.name]
+
+    def late(descriptor: int, data: bytes) -> int:
+        (tmp_path / "q" / "beside").write_text("wakes the thread as well")
+        thread.join(0.05)
+        closed.set() if not thread.is_alive() else None
+        return write(descriptor, data)
+
+    monkeypatch.setattr(file_news.os, "write", late)
+    store.close()
+    thread.join(PATIENCE)
+    assert not closed.is_set()
+
+
 def test_a_claim_that_waits_is_woken_by_news_of_another_store_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,8 +134,15 @@ def test_a_claim_that_waits_is_woken_by_news_of_another_store_alone(
         listen, claimed = FileStore.listen, SimpleQueue[Any]()
 
         def listening(self: FileStore, *asked: Any) -> Any:
-            waits.set()
-            return listen(self, *asked)
+            hinted, looks = listen(self, *asked), SimpleQueue[None]()
+
+            def seen() -> bool:
+                looks.put(None)
+                if looks.qsize() > 1:  # the one quick look, after which only news can bring another
+                    waits.set()
+                return hinted()
+
+            return seen
 
         monkeypatch.setattr(FileStore, "listen", listening)
         thread = threading.Thread(target=lambda: claimed.put(here.claim(wait=PATIENCE)))

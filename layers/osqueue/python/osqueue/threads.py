@@ -143,7 +143,7 @@ class TimedCaller(Generic[R]):
         Return None as well if too many calls are late. Then ``function`` is not called.
         """
         if len(self._late) >= LATE_MAX:
-            self._late = {each for each in self._late if each.thread.is_alive()}
+            self._late = {each for each in list(self._late) if each.thread.is_alive()}
             if len(self._late) >= LATE_MAX:
                 return None
         line = self._free()
@@ -154,6 +154,10 @@ class TimedCaller(Generic[R]):
             line.calls.put(None)  # the thread ends when the call does
             self._late.add(line)
             return None
+        except BaseException:  # an interruption: the caller does not wait any more
+            line.calls.put(None)
+            self._late.add(line)
+            raise
         self._idle.append(line)
         if error is not None:
             raise error

@@ -262,7 +262,9 @@ class HeadBoard:
             self.active = now
         if not self._present:
             self.looked = now
-            self.next_look = now + self._pause(waiter.pace, now)
+            # The first hints may begin after the waiter read the head: one quick look comes behind them.
+            begin = self._is_hinted(now) and self._hints_at_look is None
+            self.next_look = now + (waiter.pace.quick if begin else self._pause(waiter.pace, now))
         else:
             since = now if quick else self.looked
             self.next_look = min(self.next_look, since + self._pause(waiter.pace, now))

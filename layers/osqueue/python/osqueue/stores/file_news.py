@@ -79,7 +79,7 @@ class FolderNews:
                 return
             self._over.set()
             self._watches = {}
-        os.write(self._woken, b"\0")
+            os.write(self._woken, b"\0")  # under the lock, since the thread closes the descriptors under it
 
     def _run(self) -> None:
         poll = select.poll()
@@ -91,8 +91,11 @@ class FolderNews:
                 self._read()
                 self._over.wait(REST_SECONDS)
         finally:
-            for descriptor in (self._descriptor, self._wake, self._woken):
-                os.close(descriptor)
+            with self._lock:
+                self._over.set()
+                self._watches = {}
+                for descriptor in (self._descriptor, self._wake, self._woken):
+                    os.close(descriptor)
 
     def _read(self) -> None:
         try:
