@@ -29,6 +29,7 @@ from osqueue.aws import consumer
 from osqueue.clock import MACHINE
 from osqueue.contract.functions import FUNCTIONS
 from osqueue.model.worker import WorkerEntry
+from osqueue.stores.base import Store
 from osqueue.stores.memory import MemoryStore
 from osqueue.stores.prices import EXPRESS, STANDARD, StorePrices
 from osqueue.testing import Clock
@@ -200,6 +201,7 @@ class Deployment:
 def deployed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Deployment:
     """A deployment on a store without a clock to be read, as S3 is."""
     monkeypatch.setattr(MemoryStore, "clock_ms", lambda self: None)
+    monkeypatch.setattr(MemoryStore, "clock_tick_ms", Store.clock_tick_ms)
     name = f"costs-{next(_names)}"  # a logger is kept by its name, and with it where it prints
     monkeypatch.setenv("OSQUEUE_STORE", f"memory://{name}")
     monkeypatch.setenv("OSQUEUE_SERVICE", name)

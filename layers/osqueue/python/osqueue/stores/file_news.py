@@ -42,7 +42,7 @@ class FolderNews:
         self._watches: dict[str, int] = {}  # by folder
         self._told: dict[tuple[str, bytes], list[Told]] = {}  # by folder and name
         self._wake, self._woken = os.pipe()
-        self._over = threading.Event()
+        self._over = False
         threading.Thread(target=self._run, name="osqueue-folder-news", daemon=True).start()
 
     def _checked(self, answer: int) -> int:
@@ -63,7 +63,7 @@ class FolderNews:
         if folder in self._watches:
             return True
         with self._lock:
-            if self._over.is_set():
+            if self._over:
                 return False
             try:
                 watch = self._libc.inotify_add_watch(self._descriptor, os.fsencode(folder), _MASK)
@@ -75,24 +75,26 @@ class FolderNews:
     def end(self) -> None:
         """End the thread, which closes the descriptors. In the child of a fork the thread is the parent's."""
         with self._lock:
-            if self._over.is_set() or self._machine.process() != self._process:
+            if self._over or self._machine.process() != self._process:
                 return
-            self._over.set()
+            self._over = True
             self._watches = {}
             os.write(self._woken, b"\0")  # under the lock, since the thread closes the descriptors under it
 
     def _run(self) -> None:
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
-        poll.register(self._wake, select.POLLIN)
+        rest = select.poll()  # until the store is closed
+        for each in (poll, rest):
+            each.register(self._wake, select.POLLIN)
         try:
-            while not self._over.is_set():
+            while not self._over:
                 poll.poll()
                 self._read()
-                self._over.wait(REST_SECONDS)
+                rest.poll(REST_SECONDS * 1000)
         finally:
             with self._lock:
-                self._over.set()
+                self._over = True
                 self._watches = {}
                 for descriptor in (self._descriptor, self._wake, self._woken):
                     os.close(descriptor)
