@@ -1,8 +1,8 @@
 """Bursts of functions that have just begun, in virtual time on S3's latencies: is every call served?
 
-Each function is a writer of its own, and its first call has to read the head and the store's clock. A call may take as
+Each function is a separate writer, and its first call has to read the head and the store's clock. A call may take as
 long as a function behind API Gateway. The fleet uses 64 shards and deals its calls among them. Shards share nothing, so
-one of them is simulated, with every call that would reach it.
+the benchmark simulates one shard, with every call that would reach it.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator, Sequence
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -183,6 +184,25 @@ def test_calls_that_are_late_are_limited_in_number() -> None:
     released.set()
     for each in caller._late:
         each.thread.join(PATIENCE)
+    assert caller.call(lambda: 2, PATIENCE) == 2
+
+
+class InterruptedWait(SimpleQueue[Any]):
+    """Results of a thread whose caller is interrupted while it waits."""
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        raise KeyboardInterrupt
+
+
+def test_an_interruption_of_a_timed_call_leaves_no_thread_behind() -> None:
+    caller: TimedCaller[int] = TimedCaller()
+    assert caller.call(lambda: 1, PATIENCE) == 1
+    (line,) = caller._idle
+    line.answers = InterruptedWait()
+    with pytest.raises(KeyboardInterrupt):
+        caller.call(lambda: 1, PATIENCE)
+    line.thread.join(PATIENCE)
+    assert not line.thread.is_alive()
     assert caller.call(lambda: 2, PATIENCE) == 2
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -87,18 +89,46 @@ def test_where_the_system_offers_no_news_nothing_is_hinted(
     assert FileStore(tmp_path).listen("head", bool) is never_hinted
 
 
+def news_thread(store: FileStore) -> threading.Thread:
+    """Begin to listen at a store, and return the thread that notifies."""
+    before = {*threading.enumerate()}
+    assert store.listen("q/head", bool)()
+    [thread] = [each for each in {*threading.enumerate()} - before if each.name == "osqueue-folder-news"]
+    return thread
+
+
 def test_a_store_that_is_closed_keeps_no_descriptor(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     store.put(Put("q/head", b"0"))
-    threads = {*threading.enumerate()}
-    assert store.listen("q/head", bool)()
-    [thread] = {*threading.enumerate()} - threads
-    opened = {f"/proc/self/fd/{each}" for each in os.listdir("/proc/self/fd")}
-    watched = {each for each in opened if os.path.exists(each) and "inotify" in os.readlink(each)}
+    thread = news_thread(store)
+    news = store._news._news
+    pipe = {each: os.fstat(each).st_ino for each in (news._wake, news._woken)}
+    assert "inotify" in os.readlink(f"/proc/self/fd/{news._descriptor}")
     store.close()
     thread.join(PATIENCE)
-    left = {each for each in watched if os.path.lexists(each) and "inotify" in os.readlink(each)}
-    assert len(left) == len(watched) - 1
+    for descriptor, inode in pipe.items():
+        with suppress(OSError):
+            assert os.fstat(descriptor).st_ino != inode
+    with suppress(FileNotFoundError):
+        assert "inotify" not in os.readlink(f"/proc/self/fd/{news._descriptor}")
+
+
+@pytest.mark.parametrize("fails", ["pipe", "thread"])
+def test_where_no_descriptor_or_thread_is_left_nothing_is_hinted_and_nothing_stays_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise OSError(errno.EMFILE, "no descriptors") if fails == "pipe" else RuntimeError("no threads")
+
+    opened: list[int] = []
+    close = os.close
+    monkeypatch.setattr(file_news.os, "close", lambda each: (opened.append(each), close(each)))
+    if fails == "pipe":
+        monkeypatch.setattr(file_news.os, "pipe", refuse)
+    else:
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert FileStore(tmp_path).listen("head", bool) is never_hinted
+    assert len(opened) == (1 if fails == "pipe" else 3)
 
 
 def test_a_store_that_is_closed_writes_to_no_descriptor_that_another_may_have(
@@ -106,14 +136,13 @@ def test_a_store_that_is_closed_writes_to_no_descriptor_that_another_may_have(
 ) -> None:
     store, closed, write = FileStore(tmp_path), threading.Event(), os.write
     store.put(Put("q/head", b"0"))
-    threads = {*threading.enumerate()}
-    assert store.listen("q/head", bool)()
-    (thread,) = [each for each in {*threading.enumerate()} - threads if "folder-news" in each.name]
+    thread = news_thread(store)
 
     def late(descriptor: int, data: bytes) -> int:
         (tmp_path / "q" / "beside").write_text("wakes the thread as well")
         thread.join(0.05)
-        closed.set() if not thread.is_alive() else None
+        if not thread.is_alive():
+            closed.set()
         return write(descriptor, data)
 
     monkeypatch.setattr(file_news.os, "write", late)

@@ -39,6 +39,7 @@ from tests.support.silent_relay import SilentRelay, relaying_to
 
 BUCKET = "some-bucket"
 FIRST_BYTE_S = 1.0
+TRIES_MAX = 100
 R = TypeVar("R")
 OBJECT = Put("a", b"body")
 
@@ -53,7 +54,7 @@ class SlowS3(LightS3):
         self.until = threading.Event()
 
     def reply_after(self, requests: int) -> None:
-        """Hold the replies back until so many requests have taken effect."""
+        """Hold the replies back until ``requests`` requests have taken effect."""
 
         def release() -> None:
             for _ in range(requests):
@@ -92,7 +93,7 @@ def relay(server: SlowS3) -> Iterator[SilentRelay]:
         yield relay
 
 
-def opened(endpoint: str, connect_s: float = 0.5) -> S3Store:
+def opened(endpoint: str, connect_s: float = 0.9) -> S3Store:
     return S3Store(BUCKET, endpoint=endpoint, options=S3Options(timeouts=Timeouts(connect_s, PATIENCE)))
 
 
@@ -110,11 +111,12 @@ def on_a_silent_connection(relay: SilentRelay, act: Callable[[], R]) -> R:
 
     obstore takes a connection back a moment after its reply, so a request that comes at once may open another.
     """
-    while True:
+    for _ in range(TRIES_MAX):
         relay.fall_silent()
         result = act()
         if relay.unanswered:
             return result
+    pytest.fail(f"{TRIES_MAX} requests used no kept connection")
 
 
 def test_a_connection_that_was_idle_for_too_long_is_not_used_again(

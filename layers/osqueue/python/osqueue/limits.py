@@ -78,8 +78,8 @@ TICK_LATE_MS = 2 * MINUTE_MS  # a tick that nobody served for so long was missed
 READY_BYTES_MAX = 64 * KB  # the next jobs, over all lanes
 TAIL_BYTES_MAX = 40 * KB  # the newest jobs, over all lanes
 LEASES_BYTES_MAX = 176 * KB  # some hundreds of jobs in flight, fewer with long payloads
-SESSIONS_BYTES_KEPT = 64 * KB  # beyond it idle writers are forgotten
-SESSIONS_BYTES_MAX = 256 * KB  # beyond it, while none is idle, a new writer is refused
+SESSIONS_BYTES_KEPT = 64 * KB  # rows of writers; beyond it idle writers are forgotten
+SESSIONS_BYTES_MAX = 256 * KB  # rows of writers; beyond it a new writer is refused
 TURNED_AWAY_MAX = 1_000  # requests of a crowd that are told so, of 9 bytes each
 DELAYED_BYTES_MAX = 8 * KB
 FINISHED_BYTES_MAX = 16 * KB
@@ -142,7 +142,6 @@ GC_HORIZON_MS = DAY_MS  # what is younger than this is never collected
 REQUEST_TIMEOUT_S = 25.0  # how long one operation may try before it answers
 
 # ── Connections ──────────────────────────────────────────────────────────────
-STORE_IDLE_MS_MAX = 5 * SECOND_MS  # an idle connection to a cloud's store is not used again after this time
-HTTP_IDLE_MS_MAX = (
-    20 * SECOND_MS
-)  # an idle connection to an API or a service of AWS is not used again after this time
+# After this idle time a connection is not used again.
+STORE_IDLE_MS_MAX = 5 * SECOND_MS  # to S3, Google Cloud Storage, Azure
+HTTP_IDLE_MS_MAX = 20 * SECOND_MS  # to an API or a service of AWS

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-LATE_MAX = 256  # calls of one caller that are not waited for any more and have not returned
+LATE_MAX = 256  # abandoned calls of one caller that have not returned
 
 _AWAITED: WeakSet[DaemonThreads] = WeakSet()
 

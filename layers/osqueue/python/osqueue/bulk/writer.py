@@ -317,8 +317,8 @@ class BulkWriter:
 
     def __init__(self, store: Store, queue: str, machine: Machine = MACHINE) -> None:
         counted = store if isinstance(store, CountingStore) else CountingStore(store)
-        told = counted.clock_ms, counted.room_below, counted.swap_gap_s, counted.clock_tick_ms
-        self._flows = BulkFlows(queue_name(queue), machine, *told)
+        limits_of_store = counted.clock_ms, counted.room_below, counted.swap_gap_s, counted.clock_tick_ms
+        self._flows = BulkFlows(queue_name(queue), machine, *limits_of_store)
         self._driver = BlockingDriver(counted, machine)
 
     def plan(self) -> BulkPlan:

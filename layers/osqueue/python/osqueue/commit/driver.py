@@ -45,9 +45,8 @@ def _timed() -> TimedCaller[Any]:
 def seconds_left(store: Performer, machine: Machine, request: Any, deadline: float) -> float | None:
     """Return the seconds in which a request has to be over; 0 if its call has no time left.
 
-    None: the store's own time-outs are shorter.
-
-    A wait for a turn has its own end. A turn that came after it would be lost.
+    Return None if the store's own time-outs are shorter, or if the request waits for a turn: that wait has its own
+    end, and a turn that came after a shorter one would be lost.
     """
     if not store.reply_s_max or deadline == math.inf or isinstance(request, TakeTurn | PassTurn):
         return None

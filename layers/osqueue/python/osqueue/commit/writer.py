@@ -45,10 +45,9 @@ CLOCK_DRIFT_MAX = (
 )
 ALONE_MS = limits.SECOND_MS  # without others, after which a writer needs no turn
 ALONE_MS_REMOTE = 100  # where a turn costs requests, and those who are about commit every few milliseconds
-STORE_TICK_MS = Store.clock_tick_ms  # of a store that says nothing else
-CLOCK_ERROR_MS = (
-    10  # by which a measurement may be off at the end of its life, if the store's tick is shorter
-)
+STORE_TICK_MS = Store.clock_tick_ms  # the default of stores
+# Largest error of a measurement at the end of its life. A longer tick of the store allows a larger error.
+CLOCK_ERROR_MS = 10
 WARN_AGAIN_SECONDS = 600.0  # between two warnings of a head that is ahead
 MEASURING_SECONDS_MAX = 60.0  # that it may take to read the store's clock: so much longer may leases last
 CONTENTION_SECONDS = 2.0  # a head at rest for longer is not contended
@@ -362,7 +361,7 @@ class ShardWriter:
     def timers_ms(self, state: State) -> int:
         """Return the time up to which timers of a head may have ended: a claim may find what they make due.
 
-        Return the latest time that the store's clock may show if that is to be measured: the claim measures it then.
+        If the store's clock has to be measured, return the latest time that it may show. The claim then measures it.
         """
         now = self.earliest_ms()
         if now is None:

@@ -90,7 +90,7 @@ class Draft:
         self.changed = False
         self.sessions = dict(state.sessions)
         self.sessions_bytes = state.sessions_bytes
-        self.none_idle = False  # are all writers known to have committed lately?
+        self.none_idle = False  # a search found no idle writer
         self.refusals = state.refusals
         self.turned_away: set[int] = set()  # marks, in this commit
         self.floor = state.floor

@@ -6,8 +6,8 @@ few commits.
 
 The new one was enqueued when the first of them was, and stands where the old one stood, so that no number of
 replacements costs an id its turn: at its place in the head, or, if it lay in a segment, behind all that are ready. It
-begins at the back where another priority, kind or time is asked for. It does so too where it lay in a segment and its
-group runs one job at a time, since earlier jobs of the group may lie there as well.
+begins at the back where another priority, kind or time is asked for. It also begins there if the old one lay in a
+segment and its group runs one job at a time: earlier jobs of the group may lie in segments, and have to start first.
 
 A job that restarts one that runs is an ordinary one, behind the other in their group: ``make_room`` is all that its
 commit does beside.

@@ -255,11 +255,11 @@ def shelve(draft: Draft) -> None:
 
 # ── Sessions ─────────────────────────────────────────────────────────────────
 def room_for_session(draft: Draft, request: Request) -> bool:
-    """Return whether there is room for what the request will leave behind, whatever its outcomes.
+    """Return whether the head has room for the row that the request will leave, whatever its outcomes.
 
-    If there are many rows, forget the longest idle writers and raise the floor past them.
+    If the rows exceed what is kept, forget the longest idle writers and raise the floor past them.
     """
-    kept = min(limits.SESSIONS_BYTES_KEPT, limits.SESSIONS_BYTES_MAX)
+    kept = min(limits.SESSIONS_BYTES_KEPT, limits.SESSIONS_BYTES_MAX)  # tests lower the maximum alone
     more = session_weight_of(request.env, outcomes_bytes_max(request.ops))
     if draft.sessions_bytes + more <= kept:
         return True
@@ -272,20 +272,20 @@ def room_for_session(draft: Draft, request: Request) -> bool:
     return draft.sessions_bytes + more <= limits.SESSIONS_BYTES_MAX
 
 
-def _forget_idle(draft: Draft, request: Request, most: int) -> None:
-    """Forget a quarter of the idle writers, and more until the others' rows have at most so many bytes."""
+def _forget_idle(draft: Draft, request: Request, bytes_max: int) -> None:
+    """Forget a quarter of the idle writers, and more until the remaining rows have at most ``bytes_max`` bytes."""
     idle = [
         (other.seq, env)
         for env, other in draft.sessions.items()
         if env != request.env and draft.now - other.at_ms >= limits.SESSION_IDLE_MS_MIN
     ]
     for position, (seq, env) in enumerate(sorted(idle)):
-        if position >= len(idle) // 4 and draft.sessions_bytes <= most:
+        if position >= len(idle) // 4 and draft.sessions_bytes <= bytes_max:
             break
         draft.sessions_bytes -= session_weight(env, draft.sessions.pop(env))
         draft.floor = max(draft.floor, seq)
     else:
-        draft.none_idle = True  # so no other request of this commit looks at all rows again
+        draft.none_idle = True  # later requests of this commit need not search the rows again
 
 
 def refuse_for_good(draft: Draft, request: Request) -> None:

@@ -32,8 +32,8 @@ OVERDUE_SECONDS = 1.0  # after which another one looks: whoever was to do so has
 JITTER_SHARE = 0.25  # of a pause, at most, by which it is longer, so that processes do not look all at once
 TIMER_SECONDS = 1.0  # between two comparisons of the clocks: one of them may be set
 DUE_AGAIN_SECONDS = 1.0  # between two claims of something due that the first one did not find
-HINTED_SECONDS = 1.0  # between two looks while the store tells each new head
-DISTRUST_SECONDS = 600.0  # for which hints are not relied on after one was missed
+HINTED_SECONDS = 1.0  # between two looks while the store sends a hint for each new head
+DISTRUST_SECONDS = 600.0  # without reliance on hints after a missed one
 NEVER, NEVER_BEFORE = float("inf"), float("-inf")
 
 
@@ -43,7 +43,7 @@ class Pace(Struct, frozen=True):
     quick: float
     slow: float
     spread: float = 0.0  # claims of what becomes due are that much late, at most
-    hinted: float = HINTED_SECONDS  # while the store tells each new head
+    hinted: float = HINTED_SECONDS  # while the store sends hints
 
 
 def pace_of(looks: LookPace, poll: float) -> Pace:
@@ -180,7 +180,7 @@ class WorkWaiter(HeadListener):
         return timer
 
     def try_due(self, timer: Timer, now: float) -> None:
-        """Let a claim try what is due now."""
+        """Let a claim search for jobs that are due now."""
         timer.tried = now
         self.ready = True
 
@@ -229,10 +229,10 @@ class HeadBoard:
         self.looks = 0  # how often the state below was found to be current
         self._failing = False  # a failure of looks was logged, and its end was not
         self.hinted: Hinted = never_hinted
-        self.hints = 0  # new heads that the store has told
-        self._hints_at_look: int | None = None  # their number when the latest look began; None: it told none
-        self._hints_before: int | None = None  # their number when the look before that began
-        self._missed_at: int | None = None  # their number when a look found a head that was not told
+        self.hints = 0  # number of hints received
+        self._hints_at_look: int | None = None  # their number at the latest look; None: the store sent none
+        self._hints_before: int | None = None  # their number at the look before
+        self._missed_at: int | None = None  # their number when a look found a head without a hint
         self._distrusted_until = float("-inf")  # monotonic seconds
         self._hint_waits = False  # a hint came while no waiter was there to look
         self._forget()
@@ -262,7 +262,7 @@ class HeadBoard:
             self.active = now
         if not self._present:
             self.looked = now
-            # The first hints may begin after the waiter read the head: one quick look comes behind them.
+            # The store may begin to send hints after the waiter read the head. One quick look closes that gap.
             begin = self._is_hinted(now) and self._hints_at_look is None
             self.next_look = now + (waiter.pace.quick if begin else self._pause(waiter.pace, now))
         else:
@@ -301,7 +301,7 @@ class HeadBoard:
     def looking(self, pace: Pace, now: float, chance: float) -> None:
         """Begin a look; ``chance`` from 0 to 1 makes the pause after it a little longer."""
         with self._lock:
-            if self._missed_at is not None and self._missed_at == self.hints:  # it was not told since, either
+            if self._missed_at is not None and self._missed_at == self.hints:  # no hint has come since
                 self._distrusted_until = now + DISTRUST_SECONDS
             self._missed_at, self._hints_before, self._hint_waits = None, self._hints_at_look, False
             self._hints_at_look = self.hints if self._is_hinted(now) else None
@@ -311,7 +311,7 @@ class HeadBoard:
             self.next_look = now + self.pause * (1 + JITTER_SHARE * chance)
 
     def found(self) -> None:
-        """Note that a look found a new head. If the store told none since the look before, a hint may be lost."""
+        """Note that a look found a new head. If no hint came since the look before, a hint may be lost."""
         if self._hints_before == self.hints:
             self._missed_at = self.hints
 

@@ -214,7 +214,7 @@ class LookPace(Struct, frozen=True):
     slow: float | None = None  # and at most when there is none; None: whatever the caller says
     # Seconds over which processes spread their claims of a job that becomes due; None: ``quick``.
     spread: float | None = None
-    free: bool = False  # a look costs no money: a pacer looks before each start
+    free: bool = False  # a look costs no money
 
 
 class Remark(Struct, frozen=True):
@@ -226,14 +226,14 @@ class Remark(Struct, frozen=True):
     grave: bool = False  # acknowledged jobs would be lost, or none be taken
 
 
-# Called with a new version, or with "" where the store does not know it. Returns False to be called no more.
+# Called with a new version, or with "" if the store does not know it. Returns False to end the calls.
 Told = Callable[[str], bool]
-Hinted = Callable[[], bool]  # returns whether each new version is told at present
+Hinted = Callable[[], bool]  # returns whether the store notifies of each new version now
 Listen = Callable[[str, Told], Hinted]
 
 
 def never_hinted() -> bool:
-    """Return that no version is told."""
+    """Return False: the store notifies of no version."""
     return False
 
 
@@ -311,9 +311,9 @@ class Store(ABC):
         return None
 
     def listen(self, key: str, told: Told) -> Hinted:
-        """Have ``told`` called, from any thread, soon after a hot object was replaced; where a store can tell.
+        """Call ``told``, on any thread, soon after a hot object was replaced, where the store has notifications.
 
-        Return a function that says whether it is called at present. Calls may be lost, so a listener looks as well.
+        Return a function that returns whether the store calls it now. Calls may be lost, so a listener also looks.
         """
         return never_hinted
 

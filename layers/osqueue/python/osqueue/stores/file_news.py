@@ -1,7 +1,7 @@
-"""Notifications of replaced objects in a folder: inotify of Linux, with one descriptor and one thread for a store.
+"""Notifications of replaced objects in a folder: inotify of Linux, with one descriptor and one thread for each store.
 
-A courtesy, as that of a server: a listener looks at the object now and then all the same. Changes that another kernel
-makes are not notified. Elsewhere than on Linux, and past the system's limit of instances, listeners only look.
+Notifications make a listener faster, and it looks at the object now and then without them. The kernel reports only
+changes of its own machine. On other systems, and beyond the limit of inotify instances, listeners only look.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import struct
 import sys
 import threading
 import weakref
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from .. import forks
 from ..clock import Machine
@@ -28,38 +28,44 @@ _EVENT = struct.Struct("iIII")  # watch, mask, cookie, bytes of the name that fo
 
 
 class FolderNews:
-    """Watches the folders of objects, and tells listeners of each change."""
+    """Watches over the folders of objects, and the listeners that each change notifies."""
 
     def __init__(self, machine: Machine) -> None:
-        """Raises OSError where the system offers no notifications, or no more of them."""
+        """Raises OSError or RuntimeError if the system has no notifications, descriptors or threads to give."""
         if not sys.platform.startswith("linux"):
             raise OSError("no inotify")
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._descriptor = self._checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         self._machine = machine
         self._process = machine.process()
         self._lock = forks.lock()
         self._watches: dict[str, int] = {}  # by folder
         self._told: dict[tuple[str, bytes], list[Told]] = {}  # by folder and name
-        self._wake, self._woken = os.pipe()
         self._over = False
-        threading.Thread(target=self._run, name="osqueue-folder-news", daemon=True).start()
+        with ExitStack() as opened:  # closes the descriptors if a later step fails
+            self._descriptor = self._checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+            opened.callback(os.close, self._descriptor)
+            self._wake, self._woken = os.pipe()
+            for descriptor in (self._wake, self._woken):
+                opened.callback(os.close, descriptor)
+            threading.Thread(target=self._run, name="osqueue-folder-news", daemon=True).start()
+            self._opened = opened.pop_all()
 
-    def _checked(self, answer: int) -> int:
-        if answer < 0:
+    def _checked(self, result: int) -> int:
+        """Return the result of a system call. Raises OSError if the call failed."""
+        if result < 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
-        return answer
+        return result
 
     def add(self, path: str, told: Told) -> Hinted:
-        """Have ``told`` called from another thread when a file changes, until it returns False."""
+        """Call ``told`` on another thread whenever a file changes, until it returns False."""
         folder, name = os.path.split(path)
         with self._lock:
             self._told.setdefault((folder, os.fsencode(name)), []).append(told)
         return lambda: self._is_watched(folder)
 
     def _is_watched(self, folder: str) -> bool:
-        """Return whether a folder is watched; begin with it if it exists by now."""
+        """Return whether a folder is watched. Begin to watch it if it exists."""
         if folder in self._watches:
             return True
         with self._lock:
@@ -96,8 +102,7 @@ class FolderNews:
             with self._lock:
                 self._over = True
                 self._watches = {}
-                for descriptor in (self._descriptor, self._wake, self._woken):
-                    os.close(descriptor)
+                self._opened.close()
 
     def _read(self) -> None:
         try:
@@ -124,6 +129,8 @@ class FolderNews:
             with self._lock:
                 for place, told in gone:
                     self._told[place].remove(told)
+                    if not self._told[place]:
+                        del self._told[place]
 
 
 class StoreNews:
@@ -138,12 +145,12 @@ class StoreNews:
         self._news: FolderNews | None = None
 
     def listen(self, path: str, told: Told) -> Hinted:
-        """Have ``told`` called when a file changes, where the system offers that."""
+        """Call ``told`` whenever a file changes, where the system has notifications."""
         process = self._machine.process()
         with self._lock:
             if self._process != process and not self._network:
                 self._process, self._news = process, None
-                with suppress(OSError):
+                with suppress(OSError, RuntimeError):
                     self._news = FolderNews(self._machine)
                     # The thread ends with the process.
                     weakref.finalize(self._store(), self._news.end).atexit = False

@@ -370,7 +370,7 @@ class ObjectStore(PerformingStore):
     # ── Clients ──────────────────────────────────────────────────────────────
 
     def _ask(self, name: str, *arguments: Any, **options: Any) -> Generator[Call, Any, Any]:
-        """Call a function of obstore with a request of its own. See ``ObstoreClients.tried``."""
+        """Call a function of obstore, and repeat it once on silence. See ``ObstoreClients.tried``."""
 
         def attempt(client: Any) -> Generator[Call, Any, Any]:
             return (yield self.call(name, *arguments, client=client, **options))

@@ -29,7 +29,7 @@ class NewsListener:
         self._over = threading.Event()
 
     def add(self, channel: str, told: Told) -> Hinted:
-        """Have ``told`` called with the new version, from another thread, until it returns False."""
+        """Call ``told`` with each new version on another thread, until it returns False."""
         name = channel.encode()
         with self._lock:
             began, new = bool(self._told), name not in self._told

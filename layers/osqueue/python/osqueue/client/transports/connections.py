@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def open_pools(machine: Machine, hosts: int, **tls: Any) -> PoolManager:
-    """Return pools of connections to so many hosts. ``tls`` holds urllib3's names of the files for TLS."""
+    """Return pools of connections to at most ``hosts`` hosts. ``tls`` holds the files for TLS by urllib3's names."""
     from urllib3 import HTTPConnectionPool, HTTPResponse, HTTPSConnectionPool, PoolManager
     from urllib3.connection import HTTPConnection, HTTPSConnection
 

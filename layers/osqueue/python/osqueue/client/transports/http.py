@@ -144,7 +144,7 @@ class HttpTransport(Transport):
 
 
 def is_prompt(call: ApiCall) -> bool:
-    """Return whether a call is answered soon, and may be repeated where it is not."""
+    """Return whether a response comes soon, and the call may be repeated if it does not."""
     waits = any(name == "wait" for name, _ in call.query)
     return call.route.repeat is Repeat.ALWAYS and not waits and len(call.body) <= PROMPT_BYTES_MAX
 
