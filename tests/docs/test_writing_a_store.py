@@ -47,7 +47,7 @@ def test_the_store_of_the_page_keeps_the_contract(folder: Path) -> None:
     reasons = {line.rpartition(": ")[2] for line in said.splitlines() if line.startswith("SKIPPED")}
     assert reasons == {
         "the store offers no turns",
-        "the store does not tell of objects",
+        "the store sends no notifications",
         "the store signs no requests",
         "the store states whole seconds",
     }

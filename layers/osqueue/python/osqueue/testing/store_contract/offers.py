@@ -197,7 +197,7 @@ class OfferRules:
         hinted = store.listen("head", told)
         assert isinstance(hinted(), bool)
         if hinted is never_hinted:
-            pytest.skip("the store does not tell of objects")
+            pytest.skip("the store sends no notifications")
         end = MACHINE.monotonic() + PATIENCE
         while not heard.wait(0.02):
             assert MACHINE.monotonic() < end, f"nothing was heard of {len(known)} versions"
