@@ -160,7 +160,11 @@ class Profile(Struct, frozen=True):
     begin_seconds: float = 0.0  # of virtual time at the beginning: runs begin 2,800 s before a full hour
 
 
+# All collisions lead to announcements, or none below a crowd: each path has profiles and scenes of its own.
+ANNOUNCING = {"FEW_WRITERS_MAX": 0, "PUBLISHED_MS_MAX": 500}
+PUBLISHING = {"FEW_WRITERS_MAX": 16, "PUBLISHED_MS_MAX": 20_000}
 TIGHT = {
+    **ANNOUNCING,
     "READY_BYTES_MAX": 900,
     "TAIL_BYTES_MAX": 700,
     "LEASES_BYTES_MAX": 3_000,

@@ -31,6 +31,7 @@ from osqueue.objects.layout import root_of
 from osqueue.stores.base import Delete, Failed, Put, PutIfAbsent, PutIfMatch, StoreReply, StoreRequest
 
 from . import answers
+from .conditions import ANNOUNCING, PUBLISHING
 from .invariants import Invariants
 from .ledger import ClientCall, Ledger, Violation, WatchedWriter, watched_reductions
 from .loaders import WatchedBulks
@@ -303,7 +304,7 @@ def explore(
     findings = Findings()
     seen: set[int] = set()
     choices: list[int] = []
-    with limited(scenario.limits):
+    with limited({**ANNOUNCING, **scenario.limits}):
         while findings.paths < paths_max:
             findings.paths += 1
             path = begin(scenario)
@@ -360,6 +361,7 @@ def _of(number: int, group: str) -> JobSpec:
 
 # Room for one session row, and none is too young to be dropped: every other writer's commit drops one.
 FORGETFUL = {"SESSIONS_BYTES_MAX": 100, "SESSION_IDLE_MS_MIN": 0}
+TO_PUBLISH = PUBLISHING | {"SWAPS_BEFORE_PUBLISHING": 1}
 CROWDED = {"SESSIONS_BYTES_MAX": 150}  # the same, but each row is kept for as long as its writer may ask
 _CLAIM: tuple[Op, ...] = (ClaimJobs(1, "w", int(LEASE_SECONDS * 1000)),)
 
@@ -367,6 +369,14 @@ SCENARIOS = {
     scenario.name: scenario
     for scenario in (
         Scenario("two enqueue", ((_job(1),), (_job(2),)), lose=1, repeat=1),
+        Scenario("two publish", ((_job(1),), (_job(2),)), TO_PUBLISH, lose=1, repeat=1),
+        Scenario(
+            "two publish, and rows are dropped",
+            ((_job(1),), (_job(2),)),
+            FORGETFUL | TO_PUBLISH,
+            lose=1,
+            repeat=1,
+        ),
         Scenario("two create", ((_job(1),), (_job(2),)), lose=1, repeat=1, started=False),
         Scenario("two claim one", ((_CLAIM,), (_CLAIM,)), lose=1, repeat=1, crash=1),
         Scenario("rows are dropped", ((_job(1),), (_job(2),)), FORGETFUL, lose=1, drop=1, repeat=1),

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from osqueue.commit import protocol
+from osqueue.commit import steps
 from osqueue.commit.request_status import CommitResult
 from osqueue.commit.writer import ShardWriter
 from osqueue.core.context import ReductionContext
@@ -166,12 +166,12 @@ def watched_reductions(ledger: Ledger) -> Iterator[None]:
         return reduction
 
     name = "reduce"  # the protocol's own name for it
-    before = getattr(protocol, name)
-    setattr(protocol, name, watched)
+    before = getattr(steps, name)
+    setattr(steps, name, watched)
     try:
         yield
     finally:
-        setattr(protocol, name, before)
+        setattr(steps, name, before)
 
 
 def describe(request: Request) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from .conditions import FOLDER, GCS, ROUGH, SLOW_BYTES, TIGHT, Clients, Faults, Profile
+from .conditions import FOLDER, GCS, PUBLISHING, ROUGH, SLOW_BYTES, TIGHT, Clients, Faults, Profile
 from .flow_profiles import FLOW_CONTROL
 from .life_profiles import life_profiles
 
@@ -468,3 +468,27 @@ PROFILES["throttled"] = Profile(  # the store fails all but small requests for a
     faults=Faults(error=0.005, lost=0.01, crash=0.002, throttling=0.005, delay_seconds_max=120.0),
     clients=Clients(cancellers=0, operators=0, bulk=0, reapers=2, large_results=0.6, reap_seconds=3.0),
 )
+
+_PAIR = Clients(producers=1, workers=1, cancellers=0, operators=0, bulk=0, pause_seconds=0.2, rounds=120)
+PROFILES |= {
+    profile.name: profile
+    for profile in (  # few writers, which publish where they collide
+        Profile("two writers", limits=TIGHT | PUBLISHING, faults=ROUGH, clients=_PAIR),
+        Profile("three writers", limits=TIGHT | PUBLISHING, faults=ROUGH, clients=replace(_PAIR, workers=2)),
+        Profile(
+            "eight writers",
+            limits=TIGHT | PUBLISHING,
+            faults=ROUGH,
+            clients=replace(_PAIR, producers=4, workers=4, rounds=40),
+        ),
+        Profile(  # they become many, and few again, all the time
+            "few and many", limits=TIGHT | PUBLISHING | {"FEW_WRITERS_MAX": 4}, faults=ROUGH
+        ),
+        Profile(  # refused now and then, and nothing else fails
+            "few refused",
+            limits=TIGHT | PUBLISHING,
+            faults=Faults(error=0.01, lost=0.02, expired=0.004, refusal=0.001, delay_seconds_max=60.0),
+            clients=replace(_PAIR, producers=3, workers=3, rounds=40),
+        ),
+    )
+}

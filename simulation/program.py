@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
 from osqueue import limits
-from osqueue.commit import protocol
+from osqueue.commit import protocol, steps
 from osqueue.commit.effects import (
     AwaitNews,
     Flow,
@@ -166,7 +166,7 @@ class Program:
         self.writer.wakes = True
 
     def _wake(self, call: ClientCall) -> None:
-        told = call.error.events if isinstance(call.error, protocol.RequestRefused) else ()
+        told = call.error.events if isinstance(call.error, steps.RequestRefused) else ()
         wakes = [each for each in (call.answer.events if call.answer else told) if isinstance(each, Wake)]
         if wakes and self.on_wakes is not None:
             self.on_wakes(wakes)

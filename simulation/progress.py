@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from osqueue import limits
-from osqueue.commit.protocol import DIRECT_MS_MAX
+from osqueue.commit import steps
 from osqueue.core.intents import intent_body, intents_prefix, parse_intent_key, read_intent
 from osqueue.core.ops import Request
 from osqueue.core.reduce import applicable
@@ -69,10 +69,10 @@ class Progress:
 
     def _shut_out(self, state: State) -> None:
         """Direct commits in a row do not go on for long past a request that is there."""
-        if state.direct <= limits.HOT_COMMITS or state.now_ms - state.direct_ms < DIRECT_MS_MAX:
+        if state.direct <= limits.HOT_COMMITS or state.now_ms - state.direct_ms < steps.PUBLISHED_MS_MAX:
             return
         for request, waiting in self.waiting.items():
-            if state.now_ms - waiting.since_ms >= DIRECT_MS_MAX:
+            if state.now_ms - waiting.since_ms >= steps.PUBLISHED_MS_MAX:
                 raise Violation(f"invariant 9: {state.direct} direct commits in a row passed {told(request)}")
 
 

@@ -30,7 +30,9 @@ from osqueue.stores.base import (
 )
 from osqueue.stores.memory import MemoryStore
 
+from .conditions import ANNOUNCING
 from .ledger import Violation
+from .tight import limited
 
 QUEUE = "scene"
 HEAD = root_of(QUEUE, 0) + "head"
@@ -262,13 +264,14 @@ def announced_before_the_marks(stage: RemovalStage) -> None:
             flow = removal.remove(operator._run(removal.look(QUEUE)), operator.machine, True)
             removals.append((flow, operator._run(_stopped(flow, marked))))
 
-    stage.store.before = win_first
-    stage.enqueue(caller)
-    (stopped,) = removals
-    stage.store.perform(Put(root_of(QUEUE, 1) + "head", empty.body))
-    with suppress(Conflict):
-        operator._run(_resumed(*stopped))
-    operator.reap()  # which finishes what was announced
+    with limited(ANNOUNCING):
+        stage.store.before = win_first
+        stage.enqueue(caller)
+        (stopped,) = removals
+        stage.store.perform(Put(root_of(QUEUE, 1) + "head", empty.body))
+        with suppress(Conflict):
+            operator._run(_resumed(*stopped))
+        operator.reap()  # which finishes what was announced
 
 
 def grown_beside_the_marks(stage: RemovalStage) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from osqueue import limits
 from osqueue.bulk.receipts import FOLDER as BATCHES
 from osqueue.commit.effects import All, Effect, Flow, QueueFlow, Sleep
-from osqueue.commit.protocol import DIRECT_MS_MAX
+from osqueue.commit.steps import DIRECT_MS_MAX
 from osqueue.commit.writer import CLOCK
 from osqueue.core.intents import intents_prefix
 from osqueue.core.job_ops import ClaimJobs, CompleteJobs, Completion, EnqueueJobs, JobSpec

@@ -9,7 +9,7 @@ from types import ModuleType
 from osqueue import limits
 from osqueue.bulk import receipts
 from osqueue.bulk import writer as bulk
-from osqueue.commit import announcements, protocol, writer
+from osqueue.commit import announcements, few_writers, protocol, publications, steps, writer
 from osqueue.core import (
     backlog,
     draft,
@@ -43,6 +43,9 @@ _MODULES = (
     tables,
     encoding,
     announcements,
+    few_writers,
+    publications,
+    steps,
     protocol,
     writer,
     staging,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from osqueue.commit import announcements, protocol
+from osqueue.commit import announcements, protocol, steps
 from osqueue.commit.effects import Flow
 from osqueue.core.context import ReductionContext
 from osqueue.core.ops import Request
@@ -16,12 +16,12 @@ from .control import Control, in_runs, in_scene, patched
 
 def settled_left_to_others() -> AbstractContextManager[None]:
     """What is settled is removed as far as one deletion goes, and the rest stays in the listings."""
-    real = protocol._Commit.swap
+    real = protocol.Commit.swap
 
     def swap(self: Any, request: Request, head: Any, reduction: Any, done: tuple[str, ...]) -> Flow[Any]:
-        return (yield from real(self, request, head, reduction, done[: protocol.SETTLED_PER_DELETE_MAX]))
+        return (yield from real(self, request, head, reduction, done[: steps.SETTLED_PER_DELETE_MAX]))
 
-    return patched((protocol._Commit, "swap", swap))
+    return patched((protocol.Commit, "swap", swap))
 
 
 def first_page_only() -> AbstractContextManager[None]:
@@ -36,18 +36,18 @@ def no_patience() -> AbstractContextManager[None]:
 
 def direct_commits_without_end() -> AbstractContextManager[None]:
     """A lone writer never looks for announced requests."""
-    return patched((protocol._Commit, "must_look", lambda self, state, now: False))
+    return patched((protocol.Commit, "must_look", lambda self, state, now: False))
 
 
 def answers_from_the_cache() -> AbstractContextManager[None]:
     """That nothing would change is taken from a head however long ago it was read."""
-    real = protocol._Commit.direct
+    real = protocol.Commit.direct
 
     def direct(self: Any, request: Request, head: Any) -> Flow[Any]:
         self.cached = None
         return (yield from real(self, request, head))
 
-    return patched((protocol._Commit, "direct", direct))
+    return patched((protocol.Commit, "direct", direct))
 
 
 def commits_without_chance() -> AbstractContextManager[None]:
@@ -56,7 +56,7 @@ def commits_without_chance() -> AbstractContextManager[None]:
     def context(now_ms: int, commit: bytes, *rest: Any, **named: Any) -> ReductionContext:
         return ReductionContext(now_ms, now_ms.to_bytes(16, "big"), *rest, **named)
 
-    return patched((protocol, "ReductionContext", context))
+    return patched((steps, "ReductionContext", context))
 
 
 class _Latest(dict[bytes, Any]):
@@ -68,16 +68,31 @@ class _Latest(dict[bytes, Any]):
 
 def events_of_any_try() -> AbstractContextManager[None]:
     """Who was not told of the own swap takes the transitions of its last try for those of the commit."""
-    real = protocol._Commit.__init__
+    real = protocol.Commit.__init__
 
     def init(self: Any, *args: Any) -> None:
         real(self, *args)
         self.unsure = _Latest()
 
-    return patched((protocol._Commit, "__init__", init))
+    return patched((protocol.Commit, "__init__", init))
+
+
+def answers_from_the_head_it_made() -> AbstractContextManager[None]:
+    """A result that needs no commit comes from the head that the writer's last commit made."""
+    real = steps.Steps.apply
+
+    def apply(self: Any, request: Request, head: Any, others: Any, *, read: bool = True) -> Flow[Any]:
+        return (yield from real(self, request, head, others, read=True))
+
+    return patched((steps.Steps, "apply", apply))
 
 
 CONTROLS: tuple[Control, ...] = (
+    Control(
+        "answers from a head that was read",
+        answers_from_the_head_it_made,
+        (in_runs("few and many", "no head says so", seed=1),),
+    ),
     Control("all that is settled removed", settled_left_to_others, (in_runs("caps", "invariant 9"),)),
     Control("all pages of what is announced", first_page_only, (in_runs("caps", "invariant 9"),)),
     Control(

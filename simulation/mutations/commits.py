@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from osqueue import limits
-from osqueue.commit import announcements, protocol, request_status
+from osqueue.commit import announcements, few_writers, protocol, publications, request_status, steps
 from osqueue.commit.effects import All, Flow
 from osqueue.commit.request_status import RequestStatus
 from osqueue.commit.request_status import status_of_request as real_verdict
@@ -28,7 +28,7 @@ Swap = Callable[..., Flow[request_status.CommitResult | None]]
 
 def no_etag() -> AbstractContextManager[None]:
     """The head is written whatever it has become."""
-    return patched((protocol, "PutIfMatch", lambda key, body, version, wait, hot: Put(key, body)))
+    return patched((steps, "PutIfMatch", lambda key, body, version, wait, hot: Put(key, body)))
 
 
 def no_session_check() -> AbstractContextManager[None]:
@@ -37,7 +37,11 @@ def no_session_check() -> AbstractContextManager[None]:
     def applicable(draft: Draft | State, request: Request) -> bool:
         return request.born >= draft.floor
 
-    return patched((reduce, "applicable", applicable), (announcements, "applicable", applicable))
+    return patched(
+        (reduce, "applicable", applicable),
+        (announcements, "applicable", applicable),
+        (publications, "applicable", applicable),
+    )
 
 
 def no_nonce_check() -> AbstractContextManager[None]:
@@ -49,18 +53,23 @@ def no_nonce_check() -> AbstractContextManager[None]:
             return RequestStatus.APPLIED
         return real_verdict(state, request)
 
-    return patched((protocol, "status_of_request", verdict))
+    return patched((steps, "status_of_request", verdict))
 
 
 def fresh_born() -> AbstractContextManager[None]:
-    """A request is announced with the date of the announcement, not of its identity."""
-    real = protocol._Commit.announced
+    """A request is published, or announced, with the date of that, not of its identity."""
+    real = protocol.Commit.announced
+    few = few_writers.commit_among_few
 
     def announced(self: Any, request: Request) -> Flow[request_status.CommitResult]:
         head = yield from self.reread()
         return (yield from real(self, replace(request, born=head.state.seq)))
 
-    return patched((protocol._Commit, "announced", announced))
+    def published(run: Any, request: Request) -> Flow[request_status.CommitResult | None]:
+        head = yield from run.reread()
+        return (yield from few(run, replace(request, born=head.state.seq)))
+
+    return patched((protocol.Commit, "announced", announced), (protocol, "commit_among_few", published))
 
 
 def no_floor() -> AbstractContextManager[None]:
@@ -70,7 +79,11 @@ def no_floor() -> AbstractContextManager[None]:
         row = draft.sessions.get(request.env)
         return row is None or request.n > row.n
 
-    return patched((reduce, "applicable", applicable), (announcements, "applicable", applicable))
+    return patched(
+        (reduce, "applicable", applicable),
+        (announcements, "applicable", applicable),
+        (publications, "applicable", applicable),
+    )
 
 
 def no_gc_floor() -> AbstractContextManager[None]:
@@ -89,7 +102,7 @@ def no_token_check() -> AbstractContextManager[None]:
 
 def spill_after_swap() -> AbstractContextManager[None]:
     """What the head refers to is written when the head has been."""
-    real: Swap = protocol._Commit.swap
+    real: Swap = protocol.Commit.swap
 
     def swap(
         self: Any, request: Request, head: Any, reduction: Reduction, done: tuple[str, ...]
@@ -99,7 +112,7 @@ def spill_after_swap() -> AbstractContextManager[None]:
             yield All(tuple(Put(self.writer.root + item.name, item.body) for item in reduction.objects))
         return answer
 
-    return patched((protocol._Commit, "swap", swap))
+    return patched((protocol.Commit, "swap", swap))
 
 
 def shelve_own() -> AbstractContextManager[None]:

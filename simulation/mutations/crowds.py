@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from osqueue.commit import announcements
+from osqueue.commit import announcements, publications
 from osqueue.core import draft, reduce, spill
 from osqueue.core.draft import Draft
 from osqueue.core.ops import Request
@@ -21,7 +21,11 @@ def refusals_ignored() -> AbstractContextManager[None]:
         epoch = found.epoch if isinstance(found, State) else found.state.epoch
         return epoch == request.epoch and request.born >= found.floor and (row is None or request.n > row.n)
 
-    return patched((reduce, "applicable", applicable), (announcements, "applicable", applicable))
+    return patched(
+        (reduce, "applicable", applicable),
+        (announcements, "applicable", applicable),
+        (publications, "applicable", applicable),
+    )
 
 
 def refusals_forgotten_first() -> AbstractContextManager[None]:

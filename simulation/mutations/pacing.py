@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from osqueue.commit import announcements, protocol, request_status
+from osqueue.commit import announcements, publications, request_status, steps
 from osqueue.commit.pacer_writer import PacerWriter
 from osqueue.core import pacing, reduce
 from osqueue.core.draft import Draft
@@ -96,12 +96,16 @@ def any_slot_back() -> AbstractContextManager[None]:
 
 def applied_again() -> AbstractContextManager[None]:
     """A request that is sent again takes another slot."""
-    return patched((reduce, "applicable", _once_more), (announcements, "applicable", _once_more))
+    return patched(
+        (reduce, "applicable", _once_more),
+        (announcements, "applicable", _once_more),
+        (publications, "applicable", _once_more),
+    )
 
 
 def told_another() -> AbstractContextManager[None]:
     """After an ambiguous answer a caller is told of another slot than its own."""
-    return patched((protocol, "outcomes_of", _next_number))
+    return patched((steps, "outcomes_of", _next_number))
 
 
 def unread() -> AbstractContextManager[None]:

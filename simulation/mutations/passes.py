@@ -61,8 +61,8 @@ def announced_requests_are_left() -> AbstractContextManager[None]:
     """A pass takes no announced requests along."""
     real = Reaper._sweep
 
-    def sweep(self: Any, shard: int) -> QueueFlow[Any]:
-        flow, reply = real(self, shard), None
+    def sweep(self: Any, shard: int, before: Any) -> QueueFlow[Any]:
+        flow, reply = real(self, shard, before), None
         while True:
             try:
                 effect = flow.send(reply)

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from osqueue.commit import announcements, protocol
+from osqueue.commit import announcements, publications, steps
 from osqueue.commit.effects import Flow, QueueFlow
 from osqueue.commit.request_status import RequestStatus
 from osqueue.commit.request_status import status_of_request as real_verdict
@@ -165,7 +165,8 @@ def one_epoch() -> AbstractContextManager[None]:
     return patched(
         (reduce, "applicable", applicable),
         (announcements, "applicable", applicable),
-        (protocol, "status_of_request", verdict),
+        (publications, "applicable", applicable),
+        (steps, "status_of_request", verdict),
     )
 
 

@@ -17,7 +17,7 @@ from .control import Control, in_scene, patched
 
 def idle_answers_unwritten() -> AbstractContextManager[None]:
     """What changes nothing is not written, though a note of it may be read again."""
-    real = protocol._Commit.apply
+    real = protocol.Commit.apply
 
     def apply(
         self: Any, request: Request, head: Head, others: Sequence[Request]
@@ -29,7 +29,7 @@ def idle_answers_unwritten() -> AbstractContextManager[None]:
         self.applied = reduction.outcomes
         return CommitResult(own, head.state.now_ms)
 
-    return patched((protocol._Commit, "apply", apply))
+    return patched((protocol.Commit, "apply", apply))
 
 
 def begun_again_without_a_turn() -> AbstractContextManager[None]:

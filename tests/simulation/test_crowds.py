@@ -6,7 +6,8 @@ from collections import Counter
 
 from osqueue import limits
 from osqueue.commit.effects import Flow
-from osqueue.commit.protocol import RequestRefused, commit
+from osqueue.commit.protocol import commit
+from osqueue.commit.steps import RequestRefused
 from osqueue.core.encoding import decode_head
 from osqueue.core.intents import intents_prefix, parse_intent_key
 from osqueue.core.job_ops import CompleteJobs, Completion, EnqueueJobs, JobSpec
@@ -16,7 +17,7 @@ from osqueue.core.reduce import applicable
 from osqueue.core.state import State, Transition
 from osqueue.errors import OsqueueError, Throttled
 from osqueue.objects.layout import root_of
-from simulation.conditions import S3, Faults
+from simulation.conditions import ANNOUNCING, S3, Faults
 from simulation.invariants import Invariants
 from simulation.ledger import Ledger, WatchedWriter, watched_reductions
 from simulation.machine import VirtualMachine
@@ -154,7 +155,7 @@ def test_who_was_turned_away_is_so_for_good_once_the_refusal_is_forgotten() -> N
 
 
 def test_announcements_that_were_turned_away_stand_in_nobodys_way() -> None:
-    with limited({"SESSIONS_BYTES_MAX": 1_000}):
+    with limited({**ANNOUNCING, "SESSIONS_BYTES_MAX": 1_000}):
         crowd = Crowd()
         crowd.speak(enqueue(1_000))
         crowd.run()  # the head has a secret now, so that keys tell a mark in the nonce's place

@@ -48,7 +48,7 @@ SEEDS = [
     ("consumers mended", 0),
     ("events mended", 42),
     ("groups mended", 1),
-    ("rates mended", 340001),  # a restore cancels a delayed job past its start deadline
+    ("rates mended", 340002),  # restores beside rates and start deadlines
     ("schedules run", 3),
     ("payloads", 0),
     ("two stores", 0),

@@ -13,7 +13,8 @@ from osqueue import Queue, Throttled, Unavailable, Unknown, limits
 from osqueue.bulk.receipts import _FixedWriter, forget, identified, receipt_key
 from osqueue.bulk.writer import BulkWriter, StagedJobs
 from osqueue.commit.driver import BlockingDriver
-from osqueue.commit.protocol import RequestRefused, commit
+from osqueue.commit.protocol import commit
+from osqueue.commit.steps import RequestRefused
 from osqueue.core.encoding import encode_head
 from osqueue.core.job_ops import AttachBulk
 from osqueue.core.ops import nonce_digest

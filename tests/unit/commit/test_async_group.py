@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from osqueue import AsyncQueue, Rejected
-from osqueue.commit import protocol
+from osqueue.commit import steps
 from osqueue.commit.async_group import RESUMES_MAX
 from osqueue.election import AsyncElection
 from osqueue.errors import Unavailable
@@ -120,7 +120,7 @@ def test_an_exception_of_other_code_inside_the_protocol_ends_each_call_as_unavai
         monkeypatch.undo()
         raise TimeLimit
 
-    results, reported = three_calls(MemoryStore(), lambda: monkeypatch.setattr(protocol, "reduce", limited))
+    results, reported = three_calls(MemoryStore(), lambda: monkeypatch.setattr(steps, "reduce", limited))
     assert [type(each) for each in results] == [Unavailable] * 3
     assert [type(each) for each in reported] == [TimeLimit]
 

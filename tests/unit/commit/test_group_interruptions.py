@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from osqueue import AsyncQueue, Queue
-from osqueue.commit import group, in_turn, protocol, writer
+from osqueue.commit import group, in_turn, protocol, steps, writer
 from osqueue.core import encoding
 from osqueue.errors import Rejected, Unavailable
 from osqueue.objects.layout import root_of
@@ -283,16 +283,16 @@ def test_an_exception_of_other_code_inside_the_protocol_reaches_its_own_thread_a
     store: Interrupting, q: Queue[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its waiters receive Unavailable: the protocol cannot be resumed there."""
-    reduce = protocol.reduce
+    reduce = steps.reduce
 
     def limited(*arguments: Any, **options: Any) -> Any:
-        monkeypatch.setattr(protocol, "reduce", reduce)
+        monkeypatch.setattr(steps, "reduce", reduce)
         raise TimeLimit
 
     def prepare() -> None:
         waiting.extend(pool.submit(q.enqueue, name) for name in "ab")
         await_waiters(q, 2)
-        monkeypatch.setattr(protocol, "reduce", limited)
+        monkeypatch.setattr(steps, "reduce", limited)
 
     waiting: list[Future[Any]] = []
     store.once(prepare)
@@ -419,7 +419,7 @@ def test_whoever_is_interrupted_inside_a_commit_in_turn_keeps_none(
     line, there = 0, True
     while there:
         among_others(q)._group(0)._start_afresh(q.machine)  # it goes on with nothing that was interrupted
-        there = interrupted_inside(line, partial(q.enqueue, "x"), in_turn, protocol, writer)
+        there = interrupted_inside(line, partial(q.enqueue, "x"), steps, in_turn, protocol, writer)
         assert has_the_turn(stranger), line
         line += 5
     assert line > 100

@@ -30,7 +30,17 @@ from osqueue.core.state import (
     TableRef,
 )
 
-SAYS = ("commit", "seq", "now_ms", "hot", "load", "direct", "direct_ms")  # of the commit itself
+SAYS = (
+    "commit",
+    "seq",
+    "now_ms",
+    "hot",
+    "load",
+    "direct",
+    "direct_ms",
+    "combined",
+    "streak",
+)  # of the commit itself
 
 
 def test_each_field_stays_what_it_was_where_a_commit_changes_nothing_of_it() -> None:
@@ -48,6 +58,8 @@ def test_each_field_stays_what_it_was_where_a_commit_changes_nothing_of_it() -> 
         load=6,
         direct=7,
         direct_ms=8,
+        combined=52,
+        streak=53,
         sessions={"w": Session(1, 2, 3, 4, b"o")},
         sessions_bytes=9,
         refusals=(Refusals(10, 11, frozenset((12,))),),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from osqueue import Damaged, Queue, Rejected, Timeout, Unavailable, limits
-from osqueue.commit import protocol
+from osqueue.commit import steps
 from osqueue.core import intents
 from osqueue.core.encoding import decode_head
 from osqueue.core.job_ops import EnqueueJobs, JobSpec
@@ -238,7 +238,7 @@ def test_a_request_that_stands_under_two_keys_is_taken_once(
         taken.append([each.identity for each in requests])
         return reduce(head, requests, *more, **options)
 
-    monkeypatch.setattr(protocol, "reduce", watched)
+    monkeypatch.setattr(steps, "reduce", watched)
     q.reap()
     assert sum(each.count(request.identity) for each in taken) == 1
     assert q.stats()["queued"] == 2

@@ -132,7 +132,8 @@ CLOCK_AHEAD_MS_MAX = 60 * SECOND_MS  # a head further ahead of the clock than th
 CLOCK_AGE_MS_MAX = 10 * MINUTE_MS  # a clock measurement's life
 # No call of the default timeout lasts as long as a writer must have been idle before its row is dropped.
 SESSION_IDLE_MS_MIN = 2 * MINUTE_MS
-HOT_COMMITS = 8  # commits for which a contended head sends writers to announce
+HOT_COMMITS = 8  # commits for which a head counts as contended
+FEW_WRITERS_MAX = 16  # that publish; beyond, one listing costs less than a GET of each one's publication
 COMBINERS_MIN = 2  # writers of a crowd that should try to combine at once: one of them may die
 COMBINERS_MAX = 4  # more would mostly read the same for nothing
 CROWD_PER_COMBINER = 8  # writers of a crowd for each of them, in between

@@ -23,9 +23,10 @@ from msgspec import Struct
 from .. import limits
 from ..clock import Machine
 from ..commit.effects import Flow, QueueFlow
-from ..commit.protocol import RequestRefused, commit
+from ..commit.protocol import commit
 from ..commit.request_status import RequestStatus, outcomes_of, status_of_request
 from ..commit.retry import NEEDED, ask, ask_all, retried
+from ..commit.steps import RequestRefused
 from ..commit.writer import ShardWriter
 from ..core.encoding import born_of, encode, frame, unframe
 from ..core.job_ops import AttachBulk

@@ -18,8 +18,10 @@ LISTS_PER_LOOK_MAX = 4  # pages of intents read at most for one commit
 class Announcements:
     """What one commit has heard of."""
 
-    def __init__(self, writer: ShardWriter, deadline: Deadline) -> None:
+    def __init__(self, writer: ShardWriter, deadline: Deadline, *, unpublish: bool = False) -> None:
+        """``unpublish`` removes all publications as well: a writer that still waits publishes again."""
         self.writer = writer
+        self.unpublish = unpublish
         self.deadline = deadline
         self.heard: dict[str, Request] = {}  # by key
 
@@ -43,6 +45,8 @@ class Announcements:
                     return None
                 listed = reply
             for key in listed.keys:
+                if self.unpublish and intents.writer_of_publication(key[len(place) :]):
+                    done.append(key)
                 name = intents.parse_intent_key(key[len(place) :])
                 if name is None or name.request == mine:
                     continue

@@ -31,8 +31,8 @@ from .group import (
     next_batch,
 )
 from .in_turn import give_up_turn
-from .protocol import RequestRefused
 from .request_status import CommitResult
+from .steps import RequestRefused
 from .writer import ShardWriter
 
 T = TypeVar("T")

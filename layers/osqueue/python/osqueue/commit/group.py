@@ -36,8 +36,9 @@ from .driver import BlockingDriver
 from .effects import All, Effect, Flow, Sleep
 from .event_queue import EventQueue
 from .in_turn import give_up_turn
-from .protocol import RequestRefused, commit
+from .protocol import commit
 from .request_status import CommitResult
+from .steps import RequestRefused
 from .writer import ShardWriter
 
 ITEMS_PER_BATCH_MAX = 4_000

@@ -20,7 +20,6 @@ session rows decide what was applied: see ``protocol``.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import msgspec
 from msgspec import Struct
@@ -30,10 +29,10 @@ from ..core.encoding import encode
 from ..core.ops import Identity, Outcome, Request
 from ..core.reduce import applicable
 from ..stores.base import Answered, PassTurn, Refused, TakeTurn, Turn
-from .deadline import Deadline
 from .effects import Flow, Performer
 from .request_status import CommitResult
-from .writer import HEAD, Head, ShardWriter
+from .steps import Steps
+from .writer import HEAD, ShardWriter
 
 WAIT_SECONDS_MAX = 1.0  # for a turn that nobody passes on; longer means that its holder stands still
 SWAPS_MAX = 3  # that the holder of a turn loses to those who did without it, before it does so too
@@ -58,18 +57,6 @@ class Note(Struct, frozen=True, array_like=True):
 
 _decode_note = msgspec.msgpack.Decoder(Note).decode
 _decode_answer = msgspec.msgpack.Decoder(HandedOver).decode
-
-
-class Steps(Protocol):
-    """The steps of a commit, as ``protocol`` takes them."""
-
-    writer: ShardWriter
-    deadline: Deadline
-    applied: dict[Identity, tuple[Outcome, ...]]  # by the latest swap that was won
-
-    def reread(self) -> Flow[Head]: ...
-    def look(self, request: Request, head: Head) -> Flow[CommitResult | None]: ...
-    def apply(self, request: Request, head: Head, others: Sequence[Request]) -> Flow[CommitResult | None]: ...
 
 
 def commit_in_turn(steps: Steps, request: Request) -> Flow[CommitResult | None]:

@@ -7,7 +7,7 @@ outstanding at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from msgspec import Struct
@@ -28,12 +28,14 @@ from ..stores.base import (
     Put,
     Store,
     StoreReply,
+    StoreRequest,
     Turn,
     Unchanged,
     Written,
     room_below,
 )
 from .effects import Flow
+from .publications import Publications, are_few
 from .retry import NEEDED, Tries, before_commit, is_refusal
 
 HEAD = "head"
@@ -51,6 +53,7 @@ CLOCK_ERROR_MS = 10
 WARN_AGAIN_SECONDS = 600.0  # between two warnings of a head that is ahead
 MEASURING_SECONDS_MAX = 60.0  # that it may take to read the store's clock: so much longer may leases last
 CONTENTION_SECONDS = 2.0  # a head at rest for longer is not contended
+AGAIN_WITHIN = 3.0  # times of a commit between two of a writer that commits in quick succession
 BLOCKS_KEPT = 64  # blocks of segments kept from one commit to the next
 
 
@@ -144,6 +147,9 @@ class ShardWriter:
         self.process = machine.process()
         self.head: Head | None = None
         self.encoder = HeadEncoder()
+        self.won_version: str | None = None  # of this writer's latest commit
+        self.won_at = float("-inf")  # and when it was made, on the monotonic clock
+        self.publications = Publications(root)
         self.shared = True  # others have written since this writer's last commit, as far as it knows
         self.commit_seconds = COMMIT_SECONDS_FIRST  # moving average of a head's PUT
         self.combine_seconds = 2 * COMMIT_SECONDS_FIRST  # and of a combiner's whole round
@@ -176,6 +182,8 @@ class ShardWriter:
             self.env = ""
             self.head = None
             self.measured = None
+            self.won_version = None
+            self.publications = Publications(self.root)
 
     def identify(self, ops: tuple[Op, ...], state: State) -> Request:
         """Fix the identity of a request for good. The head must have been current within the last minute."""
@@ -211,6 +219,40 @@ class ShardWriter:
             return False
         age_s = (self.now_ms(state) - state.now_ms) / 1000
         return age_s < CONTENTION_SECONDS + self.swap_gap_s
+
+    @property
+    def publishes(self) -> bool:
+        """Whether few writers publish: not where they take turns, nor where a write waits for a gap."""
+        return not self.turns and not self.swap_gap_s
+
+    def shares_head(self, head: Head) -> bool:
+        """Return whether so few writers use the head that they publish rather than announce."""
+        return self.publishes and head.version is not None and are_few(head.state)
+
+    def commits_again(self, head: Head) -> bool:
+        """Return whether the head is this writer's own, and so young that its commits follow in quick succession."""
+        if head.version is None or head.version != self.won_version:
+            return False
+        return self.machine.monotonic() - self.won_at < AGAIN_WITHIN * self.commit_seconds
+
+    def looks_beside(self, state: State) -> list[StoreRequest]:
+        """Return what others published that is read beside the swap that makes this state the head."""
+        if not self.publishes or not are_few(state):
+            return []
+        head = Head(state, "", self.machine.moment())
+        return self.publications.looks_beside(state, self.env, self.contended(head), self.commit_seconds)
+
+    def keep_looks(self, looks: Sequence[StoreRequest], replies: Sequence[StoreReply]) -> None:
+        """Keep for the next commit what was read beside this writer's own."""
+        head, publications = self.head, self.publications
+        if looks and head is not None:
+            publications.found = publications.take_in(head.state, self.env, looks, replies)
+            publications.found_at = self.machine.monotonic()
+
+    def publication_of(self, request: Request, head: Head) -> Put:
+        """Return what publishes a request where the next commit on the head looks."""
+        draw = self.machine.uniform()
+        return self.publications.publish(request, head.state, self.contended(head), draw)
 
     def read_head(self) -> Flow[Head | StoreReply]:
         """Read the head, unless it is still the known one. Return the store's reply if that is not a head."""
@@ -267,7 +309,8 @@ class ShardWriter:
     def won(self, state: State, version: str, began: Moment) -> None:
         """This writer's own commit is the head now."""
         self.head = Head(state, version, began)
-        self.flushed = version
+        self.flushed = self.won_version = version
+        self.won_at = self.machine.monotonic()
         self.note_written()
         self.on_head(state, version)
         self.shared = False

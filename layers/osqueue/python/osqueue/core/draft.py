@@ -68,6 +68,9 @@ Pointer = TypeVar("Pointer", Span, TableRef, VectorRef)
 LATE = "expired: it was not started by its deadline"  # why such a job was cancelled
 
 
+COMBINED_COMMITS = 4  # over which the mean of combined requests moves
+
+
 class Draft:
     """The working copy. ``changed`` tells whether anything a reader could see is different."""
 
@@ -426,6 +429,13 @@ class Draft:
             return kept
         return (*kept, Refusals(self.state.seq + 1, self.now, frozenset(self.turned_away)))
 
+    def _combined(self, load: int) -> int:
+        """The mean of others' requests in a commit, where writers publish."""
+        if self.context.again is None:
+            return 0
+        before = self.state.combined
+        return before + (1000 * max(0, load - 1) - before) // COMBINED_COMMITS
+
     def freeze(self, load: int, listed: bool) -> State:
         """The next state, one commit on, of ``load`` requests; ``listed``: the intents were looked for."""
         state = self.state
@@ -451,6 +461,8 @@ class Draft:
             load,
             state.direct + 1 if unseen else 0,
             state.direct_ms if unseen else self.now,
+            self._combined(load),
+            state.streak + 1 if self.context.again else 0,
             self.sessions,
             self.sessions_bytes,
             self._refusals() if self.refusals or self.turned_away else (),

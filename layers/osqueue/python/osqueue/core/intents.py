@@ -28,6 +28,8 @@ from .encoding import FORMAT, FORMATS_READ, encode, frame, unframe
 from .ops import Op, Request, nonce_digest
 
 INTENTS = "intents/"  # those of all shards lie below it, where one lifecycle rule of a bucket can name them
+PUBLICATION = "publication."  # sorts behind all announcements, which begin with a hexadecimal digit
+DOORS = ("door-a", "door-b")  # no writer has such a name
 _TAG_BYTES = 8
 _NUMBER = "(0|[1-9a-f][0-9a-f]{0,15})"  # below 2^64, as everything in a head
 _KEY = re.compile(
@@ -48,6 +50,11 @@ class IntentName(Struct, frozen=True):
 def intents_prefix(root: str) -> str:
     """Where a shard's announced requests lie: the prefix of their keys."""
     return INTENTS + root
+
+
+def publications_prefix(root: str) -> str:
+    """Return where the writers of a shard publish: the prefix of their names."""
+    return f"{INTENTS}{root}{PUBLICATION}"
 
 
 def intent_key(request: Request, name_bytes_max: int, seals: Sequence[bytes]) -> str:
@@ -114,6 +121,19 @@ def read_intent(name: IntentName, data: bytes) -> Request | None:
     except (Damaged, NewerFormat):
         return None
     return request if public_identity(request) == name.request else None
+
+
+def writer_of_publication(name: str) -> str | None:
+    """Return the writer or the door of a publication, whose name stands after ``intents_prefix``; else None."""
+    return name.removeprefix(PUBLICATION) if name.startswith(PUBLICATION) else None
+
+
+def read_publication(key: str, data: bytes) -> Request | None:
+    """Return the request in a publication. None: this release cannot read it."""
+    try:
+        return decode_intent(data, key)
+    except (Damaged, NewerFormat):
+        return None
 
 
 def within_bytes(requests: Sequence[Request]) -> list[Request]:

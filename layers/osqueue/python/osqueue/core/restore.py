@@ -335,6 +335,8 @@ def _sifted(
         load=0,
         direct=0,
         direct_ms=0,
+        combined=0,
+        streak=0,
         sessions={},
         sessions_bytes=0,
         refusals=(),

@@ -430,6 +430,8 @@ class State(Struct, frozen=True, omit_defaults=True):
     load: int = 0  # requests in the last combined commit
     direct: int = 0  # direct commits in quick succession since intents were last looked for
     direct_ms: int = 0  # when that succession began
+    combined: int = 0  # moving average of others' requests in a commit, in thousandths
+    streak: int = 0  # commits of one writer in quick succession, after the first
     sessions: dict[str, Session] = {}
     sessions_bytes: int = 0
     refusals: tuple[Refusals, ...] = ()

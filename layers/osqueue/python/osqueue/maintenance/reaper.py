@@ -31,15 +31,17 @@ from typing import Any, TypeVar
 from ..bulk import receipts
 from ..clock import Machine
 from ..commit.effects import QueueEffect, QueueFlow, Submit
-from ..core.intents import intents_prefix
+from ..commit.publications import is_forgotten
+from ..core.intents import DOORS, intents_prefix, read_publication, writer_of_publication
 from ..core.ops import Code
 from ..core.queue_ops import RunTimers
+from ..core.reduce import applicable
 from ..core.state import State
 from ..errors import NotFound, OsqueueError, Unavailable
 from ..model.reports import ReapReport
 from ..objects import backups, segments, worker_registry
 from ..objects.layout import read_state, root_of, unavailable
-from ..stores.base import Found, Get, List, Listed, Put
+from ..stores.base import Delete, Found, Get, List, Listed, Put
 from . import garbage_collection, orphan_ids
 from .compaction import STEPS_MAX, ClockFlow, StageFactory, TableCompaction
 
@@ -119,7 +121,7 @@ class Reaper(TableCompaction):
                     f" {self.queue} --restore --shard {shard}' puts it back: at once, before anybody enqueues."
                 )
             return ReapReport()
-        total = yield from self._try(self._sweep(shard), ReapReport())
+        total = yield from self._try(self._sweep(shard, before), ReapReport())
         state = yield from self.state_of(shard)
         yield from self._try(self._stuck(shard, state), None)
         for step in (self.archive, self.merge, self.forget):
@@ -136,12 +138,16 @@ class Reaper(TableCompaction):
         return total + ReapReport(saved=int(saved), collected=collected, freed=freed)
 
     # ── Steps ────────────────────────────────────────────────────────────────
-    def _sweep(self, shard: int) -> QueueFlow[ReapReport]:
-        intents = yield List(intents_prefix(root_of(self.queue, shard)))
-        if not isinstance(intents, Listed):
-            raise unavailable(intents, "the list of announced requests")
-        total = ReapReport(combined=len(intents.keys))
-        look = bool(intents.keys)
+    def _sweep(self, shard: int, before: State) -> QueueFlow[ReapReport]:
+        place = intents_prefix(root_of(self.queue, shard))
+        listed = yield List(place)
+        if not isinstance(listed, Listed):
+            raise unavailable(listed, "the list of announced requests")
+        published = {key: name for key in listed.keys if (name := writer_of_publication(key[len(place) :]))}
+        yield from self._forget_publications(published, before)
+        announced = len(listed.keys) - len(published)
+        total = ReapReport(combined=announced)
+        look = announced > 0
         for _ in range(SWEEPS_MAX):
             answer = yield Submit(shard, (RunTimers(flush=True),), look=look)
             (code, expired), (_, promoted) = answer.outcomes[0].runs
@@ -150,6 +156,19 @@ class Reaper(TableCompaction):
                 break
             look = False
         return total
+
+    def _forget_publications(self, published: dict[str, str], state: State) -> QueueFlow[None]:
+        """Delete the publications that nobody waits for: they hold payloads. ``published``: names by their keys."""
+        old = [key for key, name in published.items() if is_forgotten(name, state)]
+        for key in [key for key, name in published.items() if name in DOORS]:
+            reply = yield Get(key)
+            if not isinstance(reply, Found):
+                continue
+            request = read_publication(key, reply.body)
+            if request is None or not applicable(state, request):
+                old.append(key)
+        if old:
+            yield Delete(tuple(old))
 
     def _stuck(self, shard: int, state: State) -> QueueFlow[None]:
         """Raise the error of a segment that is due and cannot be read: sweeps pass over it silently."""

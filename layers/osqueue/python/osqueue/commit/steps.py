@@ -1,0 +1,289 @@
+"""The steps of a commit that its paths share: read the head, judge a request by it, reduce, swap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from .. import crontab, limits
+from ..core.backlog import NeededRange
+from ..core.claim_search import needs_of_claims
+from ..core.context import ReductionContext, StagedObject
+from ..core.ops import Identity, Outcome, Request
+from ..core.reduce import Reduction, Told, reduce
+from ..core.state import State
+from ..errors import Throttled, Unknown
+from ..stores.base import Delete, Failed, Found, Get, Listed, PutIfAbsent, PutIfMatch, Refused, Written
+from .announcements import Announcements
+from .block_reader import Place, read_blocks
+from .deadline import Deadline
+from .effects import All, Flow
+from .request_status import CommitResult, RequestStatus, outcomes_of, status_of_request
+from .writer import HEAD, Head, ShardWriter
+
+LOAD_ROUNDS_MAX = 12 + limits.TOMBSTONES_MAX  # reads of segments one after the other, for one reduction
+CHANCE_MASK = (1 << 64) - 1
+DIRECT_MS_MAX = limits.SECOND_MS // 2  # direct commits in a row for this long look for announced requests
+PUBLISHED_MS_MAX = (
+    20 * limits.SECOND_MS
+)  # the same where writers publish: what is announced was published first
+SETTLED_PER_DELETE_MAX = 500  # intents; with the longest keys, half of the megabyte that servers take
+CROWDED = "too many writers are active on this queue. Repeat later, or add shards."
+
+
+class RequestRefused(Throttled):
+    """A commit refused the request for good, since there was no room for what it would leave behind."""
+
+    def __init__(self, message: str, events: tuple[Told, ...] = ()) -> None:
+        super().__init__(message)
+        self.events = events  # what there is to tell of that commit, when this writer made it
+
+
+class BeginAgain(Exception):
+    """The request was certainly not applied and never will be: begin again under a new identity."""
+
+
+def _with_others(request: Request, others: Sequence[Request]) -> list[Request]:
+    """Return each request once, the writer's own last: it may have been read back."""
+    each = {other.identity: other for other in others}
+    each.pop(request.identity, None)
+    return [*each.values(), request]
+
+
+class Steps:
+    """One run of the protocol, as far as all paths share it."""
+
+    def __init__(self, writer: ShardWriter, deadline: float, look_first: bool) -> None:
+        self.look_first = look_first  # take along what is announced, contended or not
+        self.writer = writer
+        self.deadline = Deadline(writer, deadline)
+        self.unreadable: set[Place] = set()  # what the head refers to and nobody can read
+        self.stumbles = 0  # reads of segments in a row that failed
+        self.announcements: Announcements | None = None  # of others, once this commit has to take them along
+        self.lost = False  # was the last swap lost? Then somebody else's was won, and there is news to read
+        self.refused: Head | None = None  # on which the last swap was refused
+        self.left_out = 0  # commits in a row that had no room for this request
+        self.unsure: dict[bytes, tuple[Told, ...]] = {}  # what swaps tell whose answer was lost, by commit
+        self.applied: dict[Identity, tuple[Outcome, ...]] = {}  # by the latest swap that was won
+
+    def reread(self) -> Flow[Head]:
+        """Read the head until the store returns it or the deadline passes."""
+        self.deadline.in_time()
+        tries = 0
+        while not isinstance(head := (yield from self.writer.read_head()), Head):
+            tries += 1
+            yield from self.deadline.back_off(tries, head)
+        return head
+
+    def await_flush(self, head: Head) -> Flow[None]:
+        """Wait until a power cut would leave the head that an answer is read from: its writer may be flushing yet."""
+        writer = self.writer
+        tries = 0
+        while writer.flushes and head.version not in (None, writer.flushed):
+            reply = yield Get(writer.root + HEAD, unless=head.version, length=0, flushed=True)
+            if not isinstance(reply, Failed):
+                writer.flushed = head.version
+                return
+            self.deadline.complain(reply)
+            tries += 1
+            yield from self.deadline.back_off(tries)
+
+    def write(self, objects: Sequence[StagedObject]) -> Flow[bool]:
+        """Write what a head will refer to; is all of it there?
+
+        Whoever reduces the same head may give the same thing the same name. It is created, not written over: since
+        then a purge may have blanked it.
+        """
+        keys = [self.writer.root + item.name for item in objects]
+        replies = yield All(tuple(map(PutIfAbsent, keys, [item.body for item in objects])))
+        others = [key for key, reply in zip(keys, replies, strict=True) if isinstance(reply, Refused)]
+        if others:  # a store may refuse two at once: is it there?
+            replies += yield All(tuple(Get(key, length=0, flushed=True) for key in others))
+        for reply in replies:
+            self.deadline.complain(reply)
+        return all(isinstance(reply, Written | Refused | Found) for reply in replies)
+
+    def reduce(
+        self, head: Head, requests: list[Request], *, load: bool, listed: bool = False
+    ) -> Flow[Reduction | None]:
+        """Run the state machine, reading what it asks for. None: what the head refers to is gone, so it is old."""
+        writer = self.writer
+        machine = writer.machine
+        drawn = machine.bits(128 + 64)
+        commit_id, chance = (drawn >> 64).to_bytes(16, "big"), drawn & CHANCE_MASK
+        now = writer.now_ms(head.state)
+        wanted = self.unread(needs_of_claims(head.state, requests)) if load else []
+        rounds = 0
+        while True:
+            if wanted:
+                failed = yield from read_blocks(writer, head, wanted, self.unreadable)
+                if failed is not None:
+                    self.deadline.complain(failed)
+                    self.stumbles = self.stumbles + 1 if isinstance(failed, Failed) else 0
+                    if self.stumbles:
+                        yield from self.deadline.back_off(self.stumbles)
+                    return None
+                self.stumbles = 0
+            told = (writer.blocks, frozenset(self.unreadable), writer.observed, writer.latest_ms(now))
+            again = writer.commits_again(head) if writer.publishes else None
+            context = ReductionContext(now, commit_id, chance, *told, crontab.ticks, writer.wakes, again)
+            reduction = reduce(head.state, requests, context, listed=listed)
+            wanted = self.unread(reduction.missing)
+            rounds += 1
+            if not wanted or not load or rounds == LOAD_ROUNDS_MAX:
+                return reduction
+
+    def unread(self, needs: Iterable[NeededRange]) -> list[NeededRange]:
+        """Those that have neither been read nor found unreadable."""
+        read, failed = self.writer.blocks, self.unreadable
+        return [need for need in needs if need.place not in read and need.place not in failed]
+
+    # ── What became of a request ─────────────────────────────────────────────
+    def look(self, request: Request, head: Head) -> Flow[CommitResult | None]:
+        """Read the request's fate in a head that was just read."""
+        match status_of_request(head.state, request):
+            case RequestStatus.PENDING:
+                return None
+            case RequestStatus.APPLIED:
+                yield from self.await_flush(head)
+                return CommitResult(
+                    outcomes_of(head.state, request),
+                    head.state.now_ms,
+                    self.unsure.get(head.state.commit, ()),
+                )
+            case RequestStatus.TURNED_AWAY:
+                yield from self.await_flush(head)
+                raise RequestRefused(CROWDED, self.unsure.get(head.state.commit, ()))
+            case RequestStatus.CLONED:
+                self.writer.redraw()
+                raise BeginAgain
+            case RequestStatus.NEVER:
+                raise BeginAgain
+            case RequestStatus.UNKNOWN:
+                self.writer.redraw()
+                if not self.deadline.sent:
+                    raise BeginAgain
+                raise Unknown(
+                    "nobody can tell any more whether this operation was applied: its writer was silent for too"
+                    " long. Look at the queue before you repeat it."
+                )
+
+    def refuse(self, state: State, request: Request, reduction: Reduction) -> None:
+        """The reducer would not take the request, and it has not been sent anywhere by this call."""
+        if reduction.crowded:
+            raise Throttled(CROWDED)
+        status = status_of_request(state, request)
+        if status is RequestStatus.TURNED_AWAY:  # sent by others, or before: one of a batch
+            raise RequestRefused(CROWDED)
+        if status is RequestStatus.CLONED or request.env in state.sessions:
+            self.writer.redraw()
+        raise BeginAgain
+
+    # ── To commit it ─────────────────────────────────────────────────────────
+    @property
+    def direct_ms_max(self) -> int:
+        # Where writers publish, an announced request is at the door as well.
+        return PUBLISHED_MS_MAX if self.writer.publishes else DIRECT_MS_MAX
+
+    def apply(
+        self, request: Request, head: Head, others: Sequence[Request], *, read: bool = True
+    ) -> Flow[CommitResult | None]:
+        """Commit the request together with others. None: not this time.
+
+        ``read`` states that this call has read the head: then a result that needs no commit may come from it.
+        """
+        yield from self.deadline.tell_time()
+        in_a_run = not self.writer.publishes or head.state.direct >= limits.HOT_COMMITS
+        if in_a_run and self.writer.now_ms(head.state) - head.state.direct_ms >= self.direct_ms_max:
+            return (yield from self.combine(request, head, noted=others))
+        reduction = yield from self.reduce(head, _with_others(request, others), load=True)
+        if reduction is None or self.writer.clock_is_due():
+            return None
+        own = reduction.outcomes.get(request.identity)
+        if own is None and not self.deadline.sent:
+            self.refuse(head.state, request, reduction)
+        if own is None:  # who reads its note later may have room: it is told so for good, or applied
+            return None
+        # Whoever meets a request again must find that it was answered: another answer may be due by then.
+        if reduction.changed or others or self.deadline.sent:
+            return (yield from self.swap(request, head, reduction, ()))
+        if not read:
+            return None
+        yield from self.await_flush(head)
+        return CommitResult(own, head.state.now_ms)
+
+    def combine(
+        self, request: Request, head: Head, listed: Listed | None = None, noted: Sequence[Request] = ()
+    ) -> Flow[CommitResult | None]:
+        """Apply every announced request, this one included, in one swap. None: lost, or no answer."""
+        yield from self.deadline.tell_time()  # others' leases are granted by it, and it may have stood still
+        if self.announcements is None:
+            self.announcements = Announcements(self.writer, self.deadline, unpublish=self.look_first)
+        looked = yield from self.announcements.gather(head, request, listed)
+        if looked is None:
+            return None
+        others, done, fresh = looked
+        if fresh.version != head.version:
+            answer = yield from self.look(request, fresh)
+            if answer is not None:
+                return answer
+            head = fresh
+        requests = _with_others(request, [*others, *noted])
+        reduction = yield from self.reduce(head, requests, load=True, listed=True)
+        if reduction is None or self.writer.clock_is_due():  # it may have been set while segments were read
+            return None
+        if request.identity not in reduction.outcomes:
+            would_be = status_of_request(reduction.state, request)
+            if would_be is RequestStatus.PENDING:  # there is no room for it, nor to say so
+                self.left_out += 1
+                yield from self.deadline.back_off(self.left_out)
+            if would_be is not RequestStatus.TURNED_AWAY:
+                return None
+        return (yield from self.swap(request, head, reduction, done))
+
+    def swap(
+        self, request: Request, head: Head, reduction: Reduction, done: tuple[str, ...]
+    ) -> Flow[CommitResult | None]:
+        """Write what the new head refers to, then the head, if it is still the one that was read.
+
+        Settled intents go at the same time: they are part of the head that was read, whoever wins now.
+        """
+        writer = self.writer
+        if head.version is not None and writer.gap_left():
+            return None
+        if reduction.objects and not (yield from self.write(reduction.objects)):
+            return None
+        body = writer.encoder.encode(reduction.state)
+        sent, self.deadline.sent = self.deadline.sent, True
+        began = writer.machine.moment()
+        put = (
+            PutIfAbsent(writer.root + HEAD, body, hot=True)
+            if head.version is None
+            else PutIfMatch(writer.root + HEAD, body, head.version, self.deadline.left() / 2, hot=True)
+        )
+        # All of them, or they would stand before younger announcements in the next listing. What another writer's lock
+        # keeps now, the next combiner finds again.
+        starts = range(0, len(done), SETTLED_PER_DELETE_MAX)
+        deletes = [Delete(done[at : at + SETTLED_PER_DELETE_MAX], wait_seconds=0.0) for at in starts]
+        looks = writer.looks_beside(reduction.state)
+        if deletes or looks:
+            reply, *others = yield All((put, *looks, *deletes))
+        else:
+            reply, others = (yield put), []
+        if not isinstance(reply, Written):
+            self.lost = True
+            self.refused = head if isinstance(reply, Refused) else None
+            self.unsure[reduction.state.commit] = reduction.told
+            writer.shared = True
+            self.deadline.complain(reply)
+            if isinstance(reply, Failed) and reply.too_soon:
+                writer.note_written()
+            if isinstance(reply, Failed) and reply.error.permanent and not sent:
+                raise reply.error  # refused for good, and nothing else was sent: it did not happen
+            return None
+        writer.won(reduction.state, reply.version, began)
+        writer.keep_looks(looks, others[: len(looks)])
+        self.applied = reduction.outcomes
+        outcomes = reduction.outcomes.get(request.identity)
+        if outcomes is None:
+            raise RequestRefused(CROWDED, reduction.told)
+        return CommitResult(outcomes, reduction.state.now_ms, reduction.told)
