@@ -111,6 +111,9 @@ def _answered(
     at = ledger.commits[applied.index].at
     if not call.began <= at <= call.ended:
         raise Violation(f"{call.client} was answered with a commit from outside its call")
+    passed_over = applied.index - ledger.index_before(call.began)
+    if 0 < ledger.passed_over_max < passed_over:
+        raise Violation(f"invariant 9: {passed_over} commits left out a call of {call.client}")
 
 
 def _whole(call: ClientCall, applied: Applied, outcomes: Sequence[Outcome]) -> None:

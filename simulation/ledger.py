@@ -76,7 +76,8 @@ class Repair(Struct, frozen=True):
 class Ledger:
     """The history of one run."""
 
-    def __init__(self) -> None:
+    def __init__(self, passed_over_max: int = 0) -> None:
+        """``passed_over_max`` is how many commits may leave out a call where nothing fails; 0: not judged."""
         self.commits: list[RecordedCommit] = []
         self.latest_ms = 0  # of any head's clock: a repair may set it back
         self.batches: dict[bytes, RecordedReduction] = {}  # by commit id
@@ -87,6 +88,7 @@ class Ledger:
         self.machines: dict[str, VirtualMachine] = {}  # of each writer that spoke
         self.copied: set[str] = set()  # writers of whom there is a clone
         self.repairs: dict[bytes, Repair] = {}  # by commit id, whether or not they came to be
+        self.passed_over_max = passed_over_max
         self.lost = False  # is the head damaged or missing just now?
         self.lives: list[float] = []  # when a repair took effect, or the head was lost
 

@@ -481,6 +481,12 @@ PROFILES |= {
             faults=ROUGH,
             clients=replace(_PAIR, producers=4, workers=4, rounds=40),
         ),
+        Profile(  # nothing fails, and calls follow each other closely
+            "few calm",
+            limits=TIGHT | PUBLISHING,
+            ordered=True,
+            clients=replace(_PAIR, producers=4, workers=4, pause_seconds=0.05, rounds=60),
+        ),
         Profile(  # they become many, and few again, all the time
             "few and many", limits=TIGHT | PUBLISHING | {"FEW_WRITERS_MAX": 4}, faults=ROUGH
         ),

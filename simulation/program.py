@@ -128,6 +128,7 @@ class Program:
         writer = copy.copy(self.writer)
         writer.machine = self.machine.clone(name, self.world.seed)
         writer.blocks = dict(writer.blocks)
+        writer.publications = copy.deepcopy(writer.publications)
         writer.call = None
         twin = type(self)(self.world, self.ledger, self.invariants, self.book, name, writer, self.shard)
         twin.on_wakes = self.on_wakes

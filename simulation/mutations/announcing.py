@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from osqueue.commit import announcements, protocol, steps
+from osqueue.commit import announcements, protocol, publications, steps
 from osqueue.commit.effects import Flow
 from osqueue.core.context import ReductionContext
 from osqueue.core.ops import Request
@@ -87,7 +87,13 @@ def answers_from_the_head_it_made() -> AbstractContextManager[None]:
     return patched((steps.Steps, "apply", apply))
 
 
+def publications_unread() -> AbstractContextManager[None]:
+    """No commit takes along what others published."""
+    return patched((publications.Publications, "looks", lambda self, state, env, contended: []))
+
+
 CONTROLS: tuple[Control, ...] = (
+    Control("reads of publications", publications_unread, (in_runs("few calm", "commits left out a call"),)),
     Control(
         "answers from a head that was read",
         answers_from_the_head_it_made,

@@ -13,7 +13,8 @@ SECONDS = 8.0  # of virtual time
 
 def work(writers: int, latency: Latency = S3, mean_s: float = 0.0) -> CellTally:
     with decoded_once():
-        return tally(Cell(writers, mean_s), announce_and_combine, latency, SECONDS * (8 if mean_s else 1))
+        cell = Cell(writers=writers, mean_s=mean_s)
+        return tally(cell, announce_and_combine, latency, SECONDS * (8 if mean_s else 1))
 
 
 @pytest.mark.parametrize(("writers", "over_one"), [(2, 1.15), (4, 1.9), (8, 3.3), (16, 6.0)])

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from osqueue import Queue, Throttled, Unavailable, Unknown
 from osqueue import Timeout as StoreTimeout
-from osqueue.commit.publications import COMMITS_BETWEEN_LOOKS
+from osqueue.commit.few_writers import STREAK_MIN
+from osqueue.commit.publications import COMMITS_BETWEEN_LOOKS, Publications
 from osqueue.commit.steps import PUBLISHED_MS_MAX
+from osqueue.commit.writer import Head
 from osqueue.core.encoding import decode_head
 from osqueue.core.intents import intents_prefix, publications_prefix, read_publication
 from osqueue.core.ops import Request
@@ -323,6 +326,20 @@ def test_a_clone_of_a_writer_is_noticed_and_takes_another_identity(
     assert unknown <= 1
     assert twin.env != q._writers[0].env
     assert {*sent, "first"} <= set(payloads(opened()))
+
+
+def test_a_clone_that_knows_a_head_with_its_row_publishes_under_another_identity(opened: Any) -> None:
+    q, clone = opened(), opened()
+    q.enqueue("first")
+    own = q._writers[0]
+    twin = clone._writers[0] = copy.copy(own)
+    twin.publications = Publications(own.root)
+    for at in range(3):
+        q.enqueue(f"q{at}")
+    led = replace(own.head.state, hot=8, streak=STREAK_MIN)
+    twin.head, twin.won_version = Head(led, own.head.version, twin.machine.moment()), None
+    clone.enqueue("clone")  # a request of its old identity could not be applied any more
+    assert payloads(opened()).count("clone") == 1
 
 
 def test_when_sessions_are_full_a_new_writer_is_throttled_and_nothing_is_written(

@@ -14,14 +14,13 @@ from osqueue.commit.publications import (
     RECENT_COMMITS,
     Publications,
     are_few,
-    is_forgotten,
 )
 from osqueue.core.intents import DOORS, intent_body, publications_prefix
 from osqueue.core.ops import Request
 from osqueue.core.state import Session, State
 from osqueue.limits import FEW_WRITERS_MAX
 from osqueue.objects.layout import root_of
-from osqueue.stores.base import Found, Get, Missing, Put
+from osqueue.stores.base import Found, Get, List, Missing, Put
 from osqueue.stores.memory import MemoryStore
 
 ROOT = "87bb/mail/0/"
@@ -98,20 +97,14 @@ def test_a_request_that_is_published_twice_is_taken_along_once() -> None:
     assert len(known.take_in(head, "me", looks, [Found(intent_body(request()), "v", 0)] * 2)) == 1
 
 
-def test_a_publication_is_forgotten_some_time_after_its_writers_last_commit() -> None:
-    head = state({"a": 1}, seq=PUBLICATION_KEPT_MS + 1)
-    assert not is_forgotten("a", head)
-    assert is_forgotten("a", state({"a": 1}, seq=PUBLICATION_KEPT_MS + 2))
-    assert is_forgotten("unknown", head)
-    assert not is_forgotten(DOORS[0], head)
-
-
-def test_a_reap_deletes_what_nobody_waits_for(machine: Any) -> None:
+def test_a_reap_deletes_publications_that_no_commit_took_for_long(machine: Any) -> None:
     store = MemoryStore(machine)
     q: Queue[Any] = Queue(store, "mail", machine=machine)
     q.enqueue(1)
     place = publications_prefix(root_of("mail", 0))
-    for name in (DOORS[0], "gone"):
+    for name in (DOORS[0], "old"):
         store.perform(Put(place + name, intent_body(request(name))))
+    machine.sleep(PUBLICATION_KEPT_MS / 1000 + 1)
+    store.perform(Put(place + "young", intent_body(request("young"))))
     assert q.reap().combined == 0
-    assert [store.perform(Get(place + name)) for name in (DOORS[0], "gone")] == [Missing(), Missing()]
+    assert list(store.perform(List(place)).keys) == [place + "young"]

@@ -45,7 +45,7 @@ class Announcements:
                     return None
                 listed = reply
             for key in listed.keys:
-                if self.unpublish and intents.writer_of_publication(key[len(place) :]):
+                if self.unpublish and intents.is_publication(key[len(place) :]):
                     done.append(key)
                 name = intents.parse_intent_key(key[len(place) :])
                 if name is None or name.request == mine:

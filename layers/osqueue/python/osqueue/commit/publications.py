@@ -14,7 +14,7 @@ from ..core.reduce import applicable
 from ..core.state import State
 from ..stores.base import Found, Get, Put, StoreReply, StoreRequest
 
-PUBLICATION_KEPT_MS = 10 * limits.MINUTE_MS  # after its writer's last commit
+PUBLICATION_KEPT_MS = limits.MINUTE_MS  # at the least, until a reap deletes it
 CROWD_COMMITS = 8  # whose writers are counted
 RECENT_COMMITS = 16  # a writer's own publication is read for so many commits after its last one
 OWN_NAME_COMMITS = 12  # and it publishes there for fewer: the reader's head may be a newer one
@@ -35,15 +35,6 @@ def are_few(state: State) -> bool:
 def are_all_read(state: State) -> bool:
     """Return whether a writer that commits on this head reads all recent publications, not only the doors."""
     return state.streak > 0 and state.combined >= COMBINED_MIN
-
-
-def is_forgotten(name: str, state: State) -> bool:
-    """Return whether nobody waits for what stands under this name: its writer has not committed for long.
-
-    A writer whose publication is deleted nevertheless publishes it again.
-    """
-    row = state.sessions.get(name)
-    return name not in intents.DOORS and (row is None or state.now_ms - row.at_ms > PUBLICATION_KEPT_MS)
 
 
 class Publications:

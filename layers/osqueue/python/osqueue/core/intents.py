@@ -123,9 +123,9 @@ def read_intent(name: IntentName, data: bytes) -> Request | None:
     return request if public_identity(request) == name.request else None
 
 
-def writer_of_publication(name: str) -> str | None:
-    """Return the writer or the door of a publication, whose name stands after ``intents_prefix``; else None."""
-    return name.removeprefix(PUBLICATION) if name.startswith(PUBLICATION) else None
+def is_publication(name: str) -> bool:
+    """Return whether what stands after ``intents_prefix`` names a publication."""
+    return name.startswith(PUBLICATION)
 
 
 def read_publication(key: str, data: bytes) -> Request | None:

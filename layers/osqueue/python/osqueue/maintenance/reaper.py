@@ -25,17 +25,16 @@ decides the order and nothing else, so it may be lost, late or wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ..bulk import receipts
 from ..clock import Machine
-from ..commit.effects import QueueEffect, QueueFlow, Submit
-from ..commit.publications import is_forgotten
-from ..core.intents import DOORS, intents_prefix, read_publication, writer_of_publication
+from ..commit.effects import All, QueueEffect, QueueFlow, Submit
+from ..commit.publications import PUBLICATION_KEPT_MS
+from ..core.intents import intents_prefix, is_publication
 from ..core.ops import Code
 from ..core.queue_ops import RunTimers
-from ..core.reduce import applicable
 from ..core.state import State
 from ..errors import NotFound, OsqueueError, Unavailable
 from ..model.reports import ReapReport
@@ -143,8 +142,9 @@ class Reaper(TableCompaction):
         listed = yield List(place)
         if not isinstance(listed, Listed):
             raise unavailable(listed, "the list of announced requests")
-        published = {key: name for key in listed.keys if (name := writer_of_publication(key[len(place) :]))}
-        yield from self._forget_publications(published, before)
+        published = [key for key in listed.keys if is_publication(key[len(place) :])]
+        if published:
+            yield from self._forget_publications(published, (yield from self.clock(shard, before)))
         announced = len(listed.keys) - len(published)
         total = ReapReport(combined=announced)
         look = announced > 0
@@ -157,16 +157,17 @@ class Reaper(TableCompaction):
             look = False
         return total
 
-    def _forget_publications(self, published: dict[str, str], state: State) -> QueueFlow[None]:
-        """Delete the publications that nobody waits for: they hold payloads. ``published``: names by their keys."""
-        old = [key for key, name in published.items() if is_forgotten(name, state)]
-        for key in [key for key, name in published.items() if name in DOORS]:
-            reply = yield Get(key)
-            if not isinstance(reply, Found):
-                continue
-            request = read_publication(key, reply.body)
-            if request is None or not applicable(state, request):
-                old.append(key)
+    def _forget_publications(self, published: Sequence[str], now: int) -> QueueFlow[None]:
+        """Delete publications that are old: they hold payloads, and a commit might apply one much later.
+
+        A writer that still waits publishes again.
+        """
+        replies = yield All(tuple(Get(key, length=0) for key in published))
+        old = [
+            key
+            for key, reply in zip(published, replies, strict=True)
+            if isinstance(reply, Found) and now - reply.modified_ms > PUBLICATION_KEPT_MS
+        ]
         if old:
             yield Delete(tuple(old))
 
