@@ -123,13 +123,20 @@ class Commit(Steps):
             self.stale = False
         if head.version is None:
             yield from self.deadline.check_queue()
+            if not self.ops:
+                yield from writer.remove_clock()
         return writer.identify(self.ops, head.state), head
 
     def is_old(self, head: Head, unseen_ms: float) -> bool:
-        """Is a fresh look worth a GET? Not when the request will be announced anyway, or nobody else was here."""
-        return (self.writer.shared or unseen_ms > self.writer.alone_ms(head)) and not self.writer.contended(
-            head
-        )
+        """Return whether a fresh look is worth a GET.
+
+        It is not where the head was read just now, where the request will be announced anyway, or where no other
+        writer was here.
+        """
+        writer = self.writer
+        if unseen_ms < writer.commit_seconds * 1000 or writer.contended(head):
+            return False
+        return writer.shared or unseen_ms > writer.alone_ms(head)
 
     # ── The fast path ────────────────────────────────────────────────────────
     def direct(self, request: Request, head: Head) -> Flow[CommitResult | None]:
@@ -251,7 +258,7 @@ class Commit(Steps):
             writer.survey_seconds += 0.2 * (self.deadline.now() - began - writer.survey_seconds)
             writer.ahead = False
             answer = yield from self.look(request, head)
-            if answer is None and rounds % 2 == 0 and writer.shares_head(head):  # where the few look who commit
+            if answer is None and rounds % 2 == 0 and writer.shares_head(head):
                 yield writer.publication_of(request, head)
             if answer is None and listed is not None and not writer.gap_left():
                 answer = yield from self.combine(request, head, listed)

@@ -21,6 +21,7 @@ from ..core.ops import Op, Request
 from ..core.state import State
 from ..errors import Conflict, OsqueueError, Unavailable, Unknown
 from ..stores.base import (
+    Delete,
     Failed,
     Found,
     Get,
@@ -34,7 +35,7 @@ from ..stores.base import (
     Written,
     room_below,
 )
-from .effects import Flow
+from .effects import All, Flow
 from .publications import Publications, are_few
 from .retry import NEEDED, Tries, before_commit, is_refusal
 
@@ -52,6 +53,7 @@ STORE_TICK_MS = Store.clock_tick_ms  # the default of stores
 CLOCK_ERROR_MS = 10
 WARN_AGAIN_SECONDS = 600.0  # between two warnings of a head that is ahead
 MEASURING_SECONDS_MAX = 60.0  # that it may take to read the store's clock: so much longer may leases last
+CLOCK_PUT_MS_MAX = 2 * limits.SECOND_MS  # after which its time is not worth reading: it would be known badly
 CONTENTION_SECONDS = 2.0  # a head at rest for longer is not contended
 AGAIN_WITHIN = 3.0  # times of a commit between two of a writer that commits in quick succession
 BLOCKS_KEPT = 64  # blocks of segments kept from one commit to the next
@@ -133,6 +135,7 @@ class ShardWriter:
         self.turn: Turn | None = None  # that its commit has just now
         self.swap_gap_s = swap_gap_s  # between two heads, at the least; 0: the store takes them as they come
         self.tick_ms = STORE_TICK_MS  # resolution of the store's clock
+        self.clock_put: Moment | None = None  # before the clock was written, whose time is not read yet
         self.clock_seen: tuple[str, Moment] | None = None  # its version, and a moment before it was looked at
         self.written_by = float("-inf")  # when the head had been written, on the monotonic clock
         self.written_ms: int | None = None  # and when the store says it was
@@ -181,7 +184,7 @@ class ShardWriter:
             self.process = self.machine.process()
             self.env = ""
             self.head = None
-            self.measured = None
+            self.measured = self.clock_put = None
             self.won_version = None
             self.publications = Publications(self.root)
 
@@ -257,8 +260,13 @@ class ShardWriter:
     def read_head(self) -> Flow[Head | StoreReply]:
         """Read the head, unless it is still the known one. Return the store's reply if that is not a head."""
         began = self.machine.moment()
-        known = self.head.version if self.head else None
-        reply = yield Get(self.root + HEAD, unless=known)
+        get = Get(self.root + HEAD, unless=self.head.version if self.head else None)
+        reply: StoreReply
+        if self.head is None and self.clock_is_due():  # the first commit needs both
+            reply, written = yield All((get, self._clock_put()))
+            self.clock_put = began if isinstance(written, Written) else None
+        else:
+            reply = yield get
         return self.see(reply, began) or reply
 
     def see(self, reply: StoreReply, began: Moment) -> Head | None:
@@ -443,16 +451,29 @@ class ShardWriter:
         not end the interval: the object may be written again meanwhile, by another writer, or by this request where it
         arrives twice.
         """
-        since = self.machine.moment()
-        body = self.machine.bits(64).to_bytes(8, "big")  # a version of its own, where a version is a hash
-        reply = yield Put(self.root + CLOCK, body)
+        since, self.clock_put = self.clock_put, None
+        reply: StoreReply | None = None
+        if since is None or self.machine.ms_since(since) > CLOCK_PUT_MS_MAX:
+            since = self.machine.moment()
+            reply = yield self._clock_put()
         if isinstance(reply, Failed) and reply.too_soon:
             reply = yield from self._overhear_clock()
-        elif isinstance(reply, Written):
+        elif reply is None or isinstance(reply, Written):
             reply = yield Get(self.root + CLOCK)
             if isinstance(reply, Found):
                 self._set_clock(reply.modified_ms, since)
-        return reply  # type: ignore[no-any-return]
+        return reply
+
+    def remove_clock(self) -> Flow[None]:
+        """Remove the clock's object where no queue is: what belongs to none, no removal would find."""
+        if self.clock_put is not None:
+            self.clock_put = None
+            yield Delete((self.root + CLOCK,))
+
+    def _clock_put(self) -> Put:
+        """Return what writes the object whose time the store is asked for."""
+        body = self.machine.bits(64).to_bytes(8, "big")  # a version of its own, where a version is a hash
+        return Put(self.root + CLOCK, body)
 
     def _overhear_clock(self) -> Flow[StoreReply]:
         """Learn the time from others, where the store takes no second write of the object so soon.
