@@ -20,15 +20,19 @@ older publication can only hide a newer one: commits then pass over the newer on
 
 from __future__ import annotations
 
+from .. import limits
 from ..core.job_ops import ClaimJobs
 from ..core.ops import Request
+from ..core.state import State
 from ..stores.base import Get, Put, Written
 from .effects import All, Flow
 from .request_status import CommitResult, RequestStatus, status_of_request
 from .steps import BeginAgain, Steps
 from .writer import HEAD, Head
 
-SWAPS_BEFORE_PUBLISHING = 2  # that a writer loses before it publishes
+SWAPS_BEFORE_PUBLISHING = 2  # that a writer loses before it publishes; one on a busy head
+BUSY_WRITERS = 4  # that committed within BUSY_MS: a second swap would often be lost as well
+BUSY_MS = limits.SECOND_MS
 STREAK_MIN = 2  # commits in quick succession after the first, before others rely on the next one
 AGAIN_NAMED = 4  # commits without a request, after which it is published again under its writer's name …
 AGAIN_AT_DOOR = 2  # … and at a door, where others replace it
@@ -46,6 +50,12 @@ FIRST_LOOK = 0.45  # between publishing and the first look
 NEXT_LOOK = 0.3  # between two looks
 MUCH_SHORTER = 0.7  # than a commit is thought to take: by that much, others' commits correct it
 REPEAT_SPREAD = 1.2  # a random part of it passes before a request is published again
+
+
+def _is_busy(state: State) -> bool:
+    """Return whether several writers committed just before this head."""
+    since = state.now_ms - BUSY_MS
+    return sum(1 for row in state.sessions.values() if row.at_ms > since) >= BUSY_WRITERS
 
 
 class _Sharing:
@@ -82,9 +92,9 @@ class _Sharing:
         if self.published is None:
             if self.unpublished or (not self.losses and not self.writer.contended(head)):
                 return True
-            most = SWAPS_BEFORE_PUBLISHING * (
-                2 if self.others else 1
-            )  # who finds another at the door commits for both
+            most = 1 if _is_busy(head.state) else SWAPS_BEFORE_PUBLISHING
+            if self.others:  # this writer commits for both
+                most *= 2
             return not led and self.losses < most
         patience = (PATIENCE_LED if led else PATIENCE) * self.writer.commit_seconds
         return self.writer.machine.monotonic() - self.since > patience or self.passed_over >= PASSED_OVER_MAX

@@ -59,6 +59,7 @@ from .steps import DIRECT_MS_MAX, BeginAgain, Steps
 from .writer import HEAD, Head, ShardWriter, perhaps_done_before_removal
 
 PATIENT_ROUNDS = 8  # looks at the head before a writer combines without drawing lots
+LOOK_AFTER = 0.2  # of the time between two writers' commits: a lost swap costs as much as six looks
 RECENT_WRITER_MS = 10_000  # a writer seen this recently may be waiting
 
 
@@ -136,7 +137,7 @@ class Commit(Steps):
         writer = self.writer
         if unseen_ms < writer.commit_seconds * 1000 or writer.contended(head):
             return False
-        return writer.shared or unseen_ms > writer.alone_ms(head)
+        return writer.shared or unseen_ms > LOOK_AFTER * writer.alone_ms(head)
 
     # ── The fast path ────────────────────────────────────────────────────────
     def direct(self, request: Request, head: Head) -> Flow[CommitResult | None]:

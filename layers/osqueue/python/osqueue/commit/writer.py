@@ -201,9 +201,9 @@ class ShardWriter:
 
     # ── The head ─────────────────────────────────────────────────────────────
     def alone_ms(self, head: Head) -> float:
-        """How long before a head another writer's last commit was; infinite when none is known.
+        """Return how long before this head another writer's last commit was; infinite when none is known.
 
-        When more time than that has gone by since, another one has most likely committed again.
+        When a large part of that time has gone by since, another one has perhaps committed again.
         """
         others = [row.at_ms for env, row in head.state.sessions.items() if env != self.env]
         return head.state.now_ms - max(others) if others else float("inf")
