@@ -21,6 +21,7 @@ NAMES = (
     "valkey",
     "contention",
     "burst",
+    "pair",
     "depth",
     "cancel",
     "due",
