@@ -33,7 +33,7 @@ from .scenes import (
     Play,
     batch_changed,
     batch_written,
-    clock_written,
+    clock_read,
     head_swap,
 )
 from .tight import limited
@@ -199,7 +199,7 @@ def planned_for_long(stage: Play, *, by: Callable[[Actor], Flow[Any]]) -> Any:
     """It takes long until the store tells the time by which the jobs of a bulk are due."""
     slow, other = map(stage.actor, ("slow", "other"))
     other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
-    slow.stop_after(by(slow), clock_written)
+    slow.stop_at(by(slow), clock_read)
     stage.later(PLANNING_SECONDS)
     slow.go_on(head_swap)
     return _due(stage, slow, other)
@@ -210,7 +210,7 @@ def planned_in_silence(stage: Play, *, by: Callable[[Actor], Flow[Any]]) -> Any:
     slow, other = map(stage.actor, ("slow", "other"))
     other.run(other.commit(ChangeSettings(backoff_base_ms=7)))
     stage.later(10 * DELAY_MS / 1000)
-    slow.stop_at(by(slow), clock_written)
+    slow.stop_at(by(slow), clock_read)
     slow.heard = (Failed(Unavailable("nobody knows")),)
     slow.go_on(head_swap)
     return _due(stage, slow, other)

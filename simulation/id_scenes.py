@@ -8,12 +8,12 @@ from typing import Any
 
 from osqueue import limits
 from osqueue.commit.effects import Effect
-from osqueue.commit.writer import CLOCK, HEAD
+from osqueue.commit.writer import HEAD
 from osqueue.core.job_ops import EnqueueJobs, JobSpec
 from osqueue.core.queue_ops import ChangeSettings, RunTimers
 from osqueue.errors import Unavailable
 from osqueue.objects import id_index
-from osqueue.stores.base import Delete, Failed, Get, Put
+from osqueue.stores.base import Delete, Failed, Get
 
 from .scenes import (
     FORGOTTEN_SECONDS,
@@ -21,6 +21,7 @@ from .scenes import (
     ROOT,
     Actor,
     Play,
+    clock_read,
     head_swap,
     id_freed,
     id_taken,
@@ -65,11 +66,6 @@ def bury_in_segment(stage: Play, caller: Actor, name: str) -> None:
 def id_read(effect: Effect) -> bool:
     """It is about to be read what an id stands for."""
     return isinstance(effect, Get) and effect.key.startswith(id_index.FOLDER)
-
-
-def time_asked(effect: Effect) -> bool:
-    """The store is about to be asked for the time."""
-    return isinstance(effect, Put) and effect.key == f"{ROOT}{CLOCK}"
 
 
 # ── Sweeping ─────────────────────────────────────────────────────────────────
@@ -140,7 +136,7 @@ def prolonged_as_it_is_forgotten(stage: Play, *, shelved: bool) -> Any:
         caller.run(caller.enqueue(name, "first", 30.0))
     other.work()
     other.run(other.reap())
-    reaper.stop_at(reaper.reap(), time_asked)
+    reaper.stop_at(reaper.reap(), clock_read)
     caller.run(caller.client.run(caller.flows.update_result_ttl("a", 3_000.0)))
     if shelved:
         other.run(other.commit(RunTimers(flush=True)))

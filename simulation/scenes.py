@@ -244,9 +244,9 @@ def id_freed(effect: Effect) -> bool:
     return isinstance(effect, DeleteIfMatch) and effect.key.startswith(IDS)
 
 
-def clock_written(effect: Effect) -> bool:
-    """Somebody is about to ask for the time."""
-    return isinstance(effect, Put) and effect.key == f"{ROOT}{CLOCK}"
+def clock_read(effect: Effect) -> bool:
+    """The store is about to be asked for the time."""
+    return isinstance(effect, Get) and effect.key == f"{ROOT}{CLOCK}"
 
 
 def batch_written(effect: Effect) -> bool:

@@ -12,13 +12,14 @@ from osqueue.core.state import TableRef
 from osqueue.errors import OsqueueError
 from osqueue.stores.base import Delete
 
-from .id_scenes import NO_ANSWER, damage_segments, time_asked
+from .id_scenes import NO_ANSWER, damage_segments
 from .ledger import Violation
 from .scenes import (
     FORGOTTEN_SECONDS,
     ROOT,
     Actor,
     Play,
+    clock_read,
     head_read,
     head_swap,
     intent_written,
@@ -181,7 +182,7 @@ def prolonged(stage: Play, *, merged: bool) -> Any:
     caller.run(caller.enqueue("a", "first", 30.0))
     other.work()
     other.run(other.reap())
-    reaper.stop_at(endured(reaper.reap()), time_asked)
+    reaper.stop_at(endured(reaper.reap()), clock_read)
     caller.run(caller.client.run(caller.flows.update_result_ttl("a", 3_000.0)))
     other.run(other.commit(RunTimers(flush=True)))
     older, younger = tables_of(stage)

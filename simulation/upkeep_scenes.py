@@ -8,6 +8,7 @@ from typing import Any
 
 from osqueue import limits
 from osqueue.commit.effects import Effect, Flow
+from osqueue.commit.writer import CLOCK
 from osqueue.core.encoding import decode_head
 from osqueue.core.job_ops import ClaimJobs, CompleteJobs, Completion, EnqueueJobs, JobSpec
 from osqueue.core.queue_ops import CancelJobs, ChangeSettings, RunTimers
@@ -27,7 +28,6 @@ from .scenes import (
     Actor,
     Play,
     Wish,
-    clock_written,
     head_swap,
     id_freed,
     id_taken,
@@ -306,10 +306,17 @@ def segments_merged_across_a_rule(stage: Play) -> Any:
 
 
 # ── Clocks ───────────────────────────────────────────────────────────────────
+def clock_written(effect: Effect) -> bool:
+    """The clock's object is about to be written."""
+    return isinstance(effect, Put) and effect.key == f"{ROOT}{CLOCK}"
+
+
 def asked_for_the_time(stage: Play) -> Any:
     """A worker stands still while it asks for the time, for longer than a lease lasts."""
     slow, other = map(stage.actor, ("slow", "other"))
     other.fill("")
+    slow.run(slow.commit())
+    stage.later(10.0)  # what it wrote beside the first read of the head says too little by now
     slow.stop_at(slow.client.call(ClaimJobs(1, "slow", 10_000), timeout=600.0), clock_written)
     stage.later(300.0)
     (lease,) = slow.go_on().answer.outcomes[0].leases
