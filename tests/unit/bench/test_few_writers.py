@@ -16,7 +16,7 @@ def test_one_writer_makes_about_as_many_commits_as_one_key_takes(make: MakeWrite
     with decoded_once():
         found = tally(Cell(writers=1), make, S3, SECONDS)
     assert 0.9 * S3.swaps_per_second < found.rate <= S3.swaps_per_second
-    assert found.requests < 1.2
+    assert found.requests < 1.3
     assert 5.0 <= found.dollars < 6.0  # a PUT is $5 per million
 
 

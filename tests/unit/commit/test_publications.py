@@ -10,6 +10,8 @@ from osqueue import Queue
 from osqueue.commit.publications import (
     COMBINED_MIN,
     CROWD_COMMITS,
+    NEWCOMER_REQUESTS,
+    NEWCOMERS_MAX,
     PUBLICATION_KEPT_MS,
     RECENT_COMMITS,
     Publications,
@@ -27,13 +29,13 @@ ROOT = "87bb/mail/0/"
 PLACE = publications_prefix(ROOT)
 
 
-def state(rows: dict[str, int], seq: int = 100, **fields: Any) -> State:
+def state(rows: dict[str, int], seq: int = 100, n: int = NEWCOMER_REQUESTS + 1, **fields: Any) -> State:
     """Return a head in which each writer's latest commit is the one given."""
-    sessions = {env: Session(1, 7, at, at, b"") for env, at in rows.items()}
+    sessions = {env: Session(n, 7, at, at, b"") for env, at in rows.items()}
     return State(b"c" * 16, epoch=1, seq=seq, now_ms=seq, sessions=sessions, **fields)
 
 
-def request(env: str = "a", n: int = 2, born: int = 99) -> Request:
+def request(env: str = "a", n: int = 9, born: int = 99) -> Request:
     return Request(env, n, 9, born, 1, ())
 
 
@@ -51,6 +53,9 @@ def test_writers_are_few_by_their_latest_commits() -> None:
     assert not are_few(state(many))
     assert are_few(state(dict(list(many.items())[1:])))
     assert are_few(state({**dict.fromkeys(many, 100 - CROWD_COMMITS), "now": 100}))
+    newcomers = {f"w{at}": 100 for at in range(NEWCOMERS_MAX + 1)}
+    assert are_few(state(newcomers))
+    assert not are_few(state(newcomers, n=NEWCOMER_REQUESTS))
 
 
 def test_names_are_read_only_where_a_leader_combines() -> None:

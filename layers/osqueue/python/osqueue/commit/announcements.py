@@ -10,6 +10,7 @@ from ..core.spill import refusal_count
 from ..stores.base import Found, Get, List, Listed
 from .deadline import Deadline
 from .effects import All, Flow
+from .publications import is_unread
 from .writer import HEAD, Head, ShardWriter
 
 LISTS_PER_LOOK_MAX = 4  # pages of intents read at most for one commit
@@ -45,7 +46,8 @@ class Announcements:
                     return None
                 listed = reply
             for key in listed.keys:
-                if self.unpublish and intents.is_publication(key[len(place) :]):
+                publisher = intents.writer_of_publication(key[len(place) :])
+                if publisher is not None and (self.unpublish or is_unread(publisher, head.state)):
                     done.append(key)
                 name = intents.parse_intent_key(key[len(place) :])
                 if name is None or name.request == mine:

@@ -2,11 +2,11 @@
 
 An announcement is for crowds: it costs a write, and a listing that one commit pays for many requests. Few writers
 *publish* instead. Each puts its request into an object of its own, its *publication*, which its next request replaces.
-Whoever commits knows the names of recent writers from their session rows, and reads their publications by GET. These
-are the publication records of flat combining (D. Hendler et al., 2010); announcements are their general form.
+A commit finds the names of recent writers in their session rows, and reads their publications by GET. These are the
+publication records of flat combining (D. Hendler et al., 2010). Announcements are their general form.
 
-    nobody collides     swap the known head; read the door beside every fourth swap
-    others were here    GET the head and the door, apply what is published, swap; once more where that is lost
+    alone               swap the known head; read the door beside every fourth swap
+    others committed    GET the head and the door, apply what is published, swap; once more where that is lost
     leading             commits in quick succession by one writer: read all publications before each swap, or beside it
     led, or lost twice  publish, look at the head until a commit includes the request; without one for long enough: swap
 
@@ -21,10 +21,9 @@ older publication can only hide a newer one: commits then pass over the newer on
 from __future__ import annotations
 
 from .. import limits
-from ..core.job_ops import ClaimJobs
 from ..core.ops import Request
 from ..core.state import State
-from ..stores.base import Get, Put, Written
+from ..stores.base import Failed, Get, Put, Written
 from .effects import All, Flow
 from .request_status import CommitResult, RequestStatus, status_of_request
 from .steps import BeginAgain, Steps
@@ -34,13 +33,12 @@ SWAPS_BEFORE_PUBLISHING = 2  # that a writer loses before it publishes; one on a
 BUSY_WRITERS = 4  # that committed within BUSY_MS: a second swap would often be lost as well
 BUSY_MS = limits.SECOND_MS
 STREAK_MIN = 2  # commits in quick succession after the first, before others rely on the next one
-AGAIN_NAMED = 4  # commits without a request, after which it is published again under its writer's name …
-AGAIN_AT_DOOR = 2  # … and at a door, where others replace it
+AGAIN_NAMED = 4  # commits without a request, after which it is published again under its writer's name
+AGAIN_AT_DOOR = 2  # commits without a request, after which it is published again at a door
 LEFT_OUT_MAX = 3  # times, after which a request is announced: a commit that lists has a result for it
 PASSED_OVER_MAX = 8  # commits without a published request, after which its writer swaps
-DOOR_REQUESTS_MAX = (
-    4  # requests found at the doors in as many looks in a row: more wait, so list what is announced
-)
+AT_DOOR_MAX = 6  # commits without a request at a door, after which it is announced: others replace it there
+DOOR_REQUESTS_MAX = 4  # looks in a row that found a request at a door: more wait, so list what is announced
 
 # In times of a commit, chosen in the simulator.
 PATIENCE_LED = 3.0  # without a new head, before a writer that is led swaps
@@ -69,10 +67,9 @@ class _Sharing:
         self.losses = int(run.lost)  # swaps of this call
         self.left_out = 0  # times that the head had no room for the request, or could not be reduced
         self.published: Put | None = None
-        self.unpublished = False  # a publication failed
+        self.unpublished = False  # the store refuses its publications
         self.since = 0.0  # on the monotonic clock: when it was published, or a led writer last saw a new head
         self.passed_over = 0  # commits since
-        self.changed_at: float | None = None  # when this call last saw a new head
         self.others: list[Request] | None = None  # by the latest look; None: there is none that may be used
 
     def head(self) -> Head:
@@ -85,6 +82,10 @@ class _Sharing:
         head = self.head()
         leads = head.state.streak >= STREAK_MIN and self.writer.contended(head)
         return leads and not self.writer.commits_again(head)
+
+    def is_named(self) -> bool:
+        """Return whether the request stands under its writer's own name, not at a door."""
+        return self.published is not None and self.published.key.endswith(self.writer.env)
 
     def may_swap(self, head: Head) -> bool:
         """Return whether this writer commits now, rather than rely on another."""
@@ -125,7 +126,7 @@ class _Sharing:
                     raise BeginAgain
                 yield from self.publish(FIRST_LOOK)
                 continue
-            looked = yield from self.survey(head, swaps and not (yield from self.finds_nothing(head)))
+            looked = yield from self.survey(head, swaps)
             if looked is None:
                 continue
             answer = yield from run.look(self.request, looked)
@@ -137,7 +138,7 @@ class _Sharing:
             if looked.version != head.version:
                 self.learn_pace(looked.state.seq - head.state.seq)
                 yield from self.note_new_head(swaps)
-                if self.passed_over > 2 * PASSED_OVER_MAX:
+                if self.passed_over > (2 * PASSED_OVER_MAX if self.is_named() else AT_DOOR_MAX):
                     return None
             if swaps:
                 answer = yield from self.swap(looked)
@@ -146,13 +147,6 @@ class _Sharing:
             else:
                 yield from run.deadline.pause(NEXT_LOOK * writer.commit_seconds)
         return None
-
-    def finds_nothing(self, head: Head) -> Flow[bool]:
-        """Return whether the request claims jobs, and the known head has none: it most likely commits nothing."""
-        if self.published is not None or not all(isinstance(op, ClaimJobs) for op in self.request.ops):
-            return False
-        reduction = yield from self.run.reduce(head, [self.request], load=False)
-        return reduction is not None and not reduction.changed
 
     def swap(self, head: Head, *, read: bool = True) -> Flow[CommitResult | None]:
         """Commit the request and all that was found, on a head that was just read or made."""
@@ -192,15 +186,13 @@ class _Sharing:
         if isinstance(reply, Written):
             self.published = put
             yield from run.deadline.pause(pause * self.writer.commit_seconds)
-        else:
-            self.unpublished = True  # perhaps nobody can read it: swap
+        elif isinstance(reply, Failed) and reply.error.permanent:
+            self.unpublished = True
 
     def learn_pace(self, commits: int) -> None:
         """Learn from others how short a commit is: a writer that is led makes none."""
-        now, before = self.writer.machine.monotonic(), self.changed_at
-        self.changed_at = now
-        if before is None:  # the head that was known before the call may be old
-            return
+        now, before = self.writer.machine.monotonic(), self.publications.changed_at
+        self.publications.changed_at = now
         seconds = (now - before) / max(1, commits)
         if self.is_led() and seconds < MUCH_SHORTER * self.writer.commit_seconds:
             self.writer.commit_seconds += 0.2 * (seconds - self.writer.commit_seconds)
@@ -214,9 +206,8 @@ class _Sharing:
             self.since = self.writer.machine.monotonic()
         if swaps:
             return
-        own, again = self.writer.env, self.writer.publication_of(self.request, self.head())
-        named = self.published.key.endswith(own)
-        unread = named and not again.key.endswith(own)
+        named, again = self.is_named(), self.writer.publication_of(self.request, self.head())
+        unread = named and not again.key.endswith(self.writer.env)
         if unread or self.passed_over % (AGAIN_NAMED if named else AGAIN_AT_DOOR) == 0:
             spread = REPEAT_SPREAD * self.writer.commit_seconds * self.writer.machine.uniform()
             yield from self.run.deadline.pause(spread)

@@ -38,9 +38,9 @@ from collections.abc import Sequence
 
 from .. import limits
 from ..core import intents
+from ..core.job_ops import CompleteJobs, EnqueueJobs
 from ..core.ops import Op, Request
 from ..core.state import State
-from ..core.timers import has_due_timers
 from ..errors import Conflict
 from ..stores.base import (
     Get,
@@ -90,12 +90,13 @@ class Commit(Steps):
                 in_turn = self.writer.turns and head.version is not None and not self.look_first
                 answer = None
                 few = self.writer.shares_head(head) and not self.look_first
-                if few and (self.stale or self.writer.contended(head) or self.writer.publications.found):
-                    answer = yield from commit_among_few(self, request)
+                if few and (yield from self.meets_others(head)):
+                    if (yield from self.finds_nothing(request, head)):
+                        answer = yield from self.direct(request, head)
                 elif not in_turn or self.writer.is_alone(head):
                     answer = yield from self.direct(request, head)
-                    if answer is None and few:
-                        answer = yield from commit_among_few(self, request)
+                if answer is None and few:
+                    answer = yield from commit_among_few(self, request)
                 if answer is None and in_turn:
                     answer = yield from commit_in_turn(self, request)
                     if answer is None and not self.deadline.sent:
@@ -107,6 +108,7 @@ class Commit(Steps):
                 continue
             except Conflict as mark:  # of a removal; it may be taken back, and then others find what was sent
                 sent = self.deadline.sent
+                yield from self.writer.remove_clock()
                 raise (perhaps_done_before_removal(self.writer.queue) if sent else mark) from None
 
     # ── Before anything is sent ──────────────────────────────────────────────
@@ -124,9 +126,27 @@ class Commit(Steps):
             self.stale = False
         if head.version is None:
             yield from self.deadline.check_queue()
-            if not self.ops:
-                yield from writer.remove_clock()
         return writer.identify(self.ops, head.state), head
+
+    def meets_others(self, head: Head) -> Flow[bool]:
+        """Return whether others most likely committed since the known head, or commit now."""
+        writer = self.writer
+        if self.stale or writer.publications.found:
+            return True
+        if writer.contended(head) and not self.only_looks():
+            yield from self.deadline.tell_time()  # without it a head at rest looks young
+        return writer.contended(head)
+
+    def only_looks(self) -> bool:
+        """Return whether these operations often change nothing."""
+        return not any(isinstance(op, EnqueueJobs | CompleteJobs) for op in self.ops)
+
+    def finds_nothing(self, request: Request, head: Head) -> Flow[bool]:
+        """Return whether the request would change nothing in the known head, and so most likely nothing at all."""
+        if not self.only_looks():
+            return False
+        reduction = yield from self.reduce(head, [request], load=False)
+        return reduction is not None and not reduction.changed and not reduction.missing
 
     def is_old(self, head: Head, unseen_ms: float) -> bool:
         """Return whether a fresh look is worth a GET.

@@ -16,25 +16,40 @@ from ..stores.base import Found, Get, Put, StoreReply, StoreRequest
 
 PUBLICATION_KEPT_MS = limits.MINUTE_MS  # at the least, until a reap deletes it
 CROWD_COMMITS = 8  # whose writers are counted
+NEWCOMERS_MAX = 2  # among them: there are as many doors
+NEWCOMER_REQUESTS = 3  # of a writer, with which it counts as one
 RECENT_COMMITS = 16  # a writer's own publication is read for so many commits after its last one
 OWN_NAME_COMMITS = 12  # and it publishes there for fewer: the reader's head may be a newer one
 PUBLICATIONS_READ_MAX = 20  # beside the doors, for one commit
-COMBINED_MIN = (
-    300  # thousandths: the mean of others' requests in a commit that pays for reading all publications
-)
+COMBINED_MIN = 300  # thousandths of others' requests in a mean commit, for which all publications are read
 COMMITS_BETWEEN_LOOKS = 4  # of a writer that meets nobody, at the door
 SLOW_LOOK = 0.5  # of a commit's time: a look that takes longer is made beside a swap
 
 
 def are_few(state: State) -> bool:
-    """Return whether so few writers had a request in the latest commits that they publish rather than announce."""
+    """Return whether so few writers had a request in the latest commits that they publish rather than announce.
+
+    Newcomers meet at the doors and replace each other's requests there. So processes that come and go announce.
+    """
     since = state.seq - CROWD_COMMITS
-    return 0 < sum(1 for row in state.sessions.values() if row.seq > since) <= limits.FEW_WRITERS_MAX
+    numbers = [row.n for row in state.sessions.values() if row.seq > since]
+    if not 0 < len(numbers) <= limits.FEW_WRITERS_MAX:
+        return False
+    return sum(1 for n in numbers if n <= NEWCOMER_REQUESTS) <= NEWCOMERS_MAX
 
 
 def are_all_read(state: State) -> bool:
     """Return whether a writer that commits on this head reads all recent publications, not only the doors."""
     return state.streak > 0 and state.combined >= COMBINED_MIN
+
+
+def is_unread(name: str, state: State) -> bool:
+    """Return whether no commit on this head or a later one reads what stands under this name.
+
+    A writer that still waits for it publishes again, elsewhere.
+    """
+    row = state.sessions.get(name)
+    return name not in intents.DOORS and (row is None or row.seq <= state.seq - 2 * RECENT_COMMITS)
 
 
 class Publications:
@@ -43,6 +58,7 @@ class Publications:
     def __init__(self, root: str) -> None:
         self.place = intents.publications_prefix(root)
         self.look_seconds = 0.0  # moving average of a look; 0: not known yet
+        self.changed_at = float("-inf")  # when a led writer last saw a new head, on the monotonic clock
         self.unlooked = 0  # commits since the doors were read
         self.door_requests = 0  # looks in a row that found requests at the doors
         self.taken: set[str] = set()  # the doors at which a request waits, by the latest look
@@ -88,7 +104,7 @@ class Publications:
                     self.taken.add(name)
         self.door_requests = self.door_requests + 1 if self.taken else 0
         self.unlooked = 0
-        return intents.within_bytes(list(found.values()))
+        return intents.within_bytes(list(found.values())) if found else []
 
     def note_look(self, seconds: float) -> None:
         """Note how long a look took."""

@@ -11,6 +11,7 @@ from ..core.context import ReductionContext, StagedObject
 from ..core.ops import Identity, Outcome, Request
 from ..core.reduce import Reduction, Told, reduce
 from ..core.state import State
+from ..core.timers import has_due_timers
 from ..errors import Throttled, Unknown
 from ..stores.base import Delete, Failed, Found, Get, Listed, PutIfAbsent, PutIfMatch, Refused, Written
 from .announcements import Announcements
@@ -23,9 +24,7 @@ from .writer import HEAD, Head, ShardWriter
 LOAD_ROUNDS_MAX = 12 + limits.TOMBSTONES_MAX  # reads of segments one after the other, for one reduction
 CHANCE_MASK = (1 << 64) - 1
 DIRECT_MS_MAX = limits.SECOND_MS // 2  # direct commits in a row for this long look for announced requests
-PUBLISHED_MS_MAX = (
-    20 * limits.SECOND_MS
-)  # the same where writers publish: what is announced was published first
+PUBLISHED_MS_MAX = 20 * limits.SECOND_MS  # the same where writers publish, since they read the doors as well
 SETTLED_PER_DELETE_MAX = 500  # intents; with the longest keys, half of the megabyte that servers take
 CROWDED = "too many writers are active on this queue. Repeat later, or add shards."
 
@@ -132,6 +131,11 @@ class Steps:
             if not wanted or not load or rounds == LOAD_ROUNDS_MAX:
                 return reduction
 
+    def clock_is_wanted(self, state: State, changes: bool) -> bool:
+        """Return whether to measure the store's clock now: not for a result that neither writes nor depends on it."""
+        writer = self.writer
+        return writer.clock_is_due() and (changes or has_due_timers(state, writer.machine.now_ms()))
+
     def unread(self, needs: Iterable[NeededRange]) -> list[NeededRange]:
         """Those that have neither been read nor found unreadable."""
         read, failed = self.writer.blocks, self.unreadable
@@ -191,13 +195,19 @@ class Steps:
 
         ``read`` states that this call has read the head: then a result that needs no commit may come from it.
         """
-        yield from self.deadline.tell_time()
         in_a_run = not self.writer.publishes or head.state.direct >= limits.HOT_COMMITS
         if in_a_run and self.writer.now_ms(head.state) - head.state.direct_ms >= self.direct_ms_max:
             return (yield from self.combine(request, head, noted=others))
-        reduction = yield from self.reduce(head, _with_others(request, others), load=True)
-        if reduction is None or self.writer.clock_is_due():
+        requests = _with_others(request, others)
+        reduction = yield from self.reduce(head, requests, load=True)
+        if reduction is None:
             return None
+        writes = reduction.changed or reduction.crowded or bool(others) or self.deadline.sent
+        if self.clock_is_wanted(head.state, writes):
+            yield from self.deadline.tell_time()
+            reduction = yield from self.reduce(head, requests, load=True)
+            if reduction is None or self.writer.clock_is_due():
+                return None
         own = reduction.outcomes.get(request.identity)
         if own is None and not self.deadline.sent:
             self.refuse(head.state, request, reduction)

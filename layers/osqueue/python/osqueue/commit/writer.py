@@ -53,8 +53,9 @@ STORE_TICK_MS = Store.clock_tick_ms  # the default of stores
 CLOCK_ERROR_MS = 10
 WARN_AGAIN_SECONDS = 600.0  # between two warnings of a head that is ahead
 MEASURING_SECONDS_MAX = 60.0  # that it may take to read the store's clock: so much longer may leases last
-CLOCK_PUT_MS_MAX = 2 * limits.SECOND_MS  # after which its time is not worth reading: it would be known badly
+CLOCK_PUT_MS_MAX = 300  # after which its time is not worth reading: it would be known badly
 CONTENTION_SECONDS = 2.0  # a head at rest for longer is not contended
+SAMPLE_MAX = 4.0  # times the average, that one commit counts for at most
 AGAIN_WITHIN = 3.0  # times of a commit between two of a writer that commits in quick succession
 BLOCKS_KEPT = 64  # blocks of segments kept from one commit to the next
 
@@ -135,6 +136,7 @@ class ShardWriter:
         self.turn: Turn | None = None  # that its commit has just now
         self.swap_gap_s = swap_gap_s  # between two heads, at the least; 0: the store takes them as they come
         self.tick_ms = STORE_TICK_MS  # resolution of the store's clock
+        self.will_write = False  # does a commit follow the first read of the head?
         self.clock_put: Moment | None = None  # before the clock was written, whose time is not read yet
         self.clock_seen: tuple[str, Moment] | None = None  # its version, and a moment before it was looked at
         self.written_by = float("-inf")  # when the head had been written, on the monotonic clock
@@ -262,7 +264,7 @@ class ShardWriter:
         began = self.machine.moment()
         get = Get(self.root + HEAD, unless=self.head.version if self.head else None)
         reply: StoreReply
-        if self.head is None and self.clock_is_due():  # the first commit needs both
+        if self.head is None and self.will_write and self.publishes and self.clock_is_due():
             reply, written = yield All((get, self._clock_put()))
             self.clock_put = began if isinstance(written, Written) else None
         else:
@@ -322,7 +324,9 @@ class ShardWriter:
         self.note_written()
         self.on_head(state, version)
         self.shared = False
-        self.commit_seconds += 0.2 * (self.machine.monotonic() - began.monotonic - self.commit_seconds)
+        # A process that stood still meanwhile, or one slow request, says little about the next commit.
+        took = min(self.machine.monotonic() - began.monotonic, SAMPLE_MAX * self.commit_seconds)
+        self.commit_seconds += 0.2 * (took - self.commit_seconds)
 
     # ── The gap between two heads ────────────────────────────────────────────
     def note_written(self, written_ms: int | None = None) -> None:
@@ -465,7 +469,7 @@ class ShardWriter:
         return reply
 
     def remove_clock(self) -> Flow[None]:
-        """Remove the clock's object where no queue is: what belongs to none, no removal would find."""
+        """Remove what was written beside the first read of a head that is not there: no queue is left to remove it."""
         if self.clock_put is not None:
             self.clock_put = None
             yield Delete((self.root + CLOCK,))

@@ -29,9 +29,7 @@ class ReductionContext(Struct, frozen=True):
     latest_ms: int = 0  # the latest that the store's clock may show at that time; never before ``now_ms``
     ticks: TicksOf = no_ticks  # when the ticks of a schedule are
     wakes: bool = False  # can its writer invoke functions?
-    again: bool | None = (
-        None  # this commit follows its writer's last one in quick succession; None: nobody publishes
-    )
+    again: bool | None = None  # its writer committed just before; None: writers do not publish here
 
 
 class StagedObject(Struct, frozen=True):

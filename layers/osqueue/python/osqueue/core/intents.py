@@ -29,7 +29,7 @@ from .ops import Op, Request, nonce_digest
 
 INTENTS = "intents/"  # those of all shards lie below it, where one lifecycle rule of a bucket can name them
 PUBLICATION = "publication."  # sorts behind all announcements, which begin with a hexadecimal digit
-DOORS = ("door-a", "door-b")  # no writer has such a name
+DOORS = ("door-a", "door-b")  # a writer's name has only hexadecimal digits
 _TAG_BYTES = 8
 _NUMBER = "(0|[1-9a-f][0-9a-f]{0,15})"  # below 2^64, as everything in a head
 _KEY = re.compile(
@@ -123,9 +123,9 @@ def read_intent(name: IntentName, data: bytes) -> Request | None:
     return request if public_identity(request) == name.request else None
 
 
-def is_publication(name: str) -> bool:
-    """Return whether what stands after ``intents_prefix`` names a publication."""
-    return name.startswith(PUBLICATION)
+def writer_of_publication(name: str) -> str | None:
+    """Return the writer or the door of a publication by what stands after ``intents_prefix``, or None."""
+    return name.removeprefix(PUBLICATION) if name.startswith(PUBLICATION) else None
 
 
 def read_publication(key: str, data: bytes) -> Request | None:

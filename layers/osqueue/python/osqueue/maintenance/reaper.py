@@ -32,7 +32,7 @@ from ..bulk import receipts
 from ..clock import Machine
 from ..commit.effects import All, QueueEffect, QueueFlow, Submit
 from ..commit.publications import PUBLICATION_KEPT_MS
-from ..core.intents import intents_prefix, is_publication
+from ..core.intents import intents_prefix, writer_of_publication
 from ..core.ops import Code
 from ..core.queue_ops import RunTimers
 from ..core.state import State
@@ -142,7 +142,7 @@ class Reaper(TableCompaction):
         listed = yield List(place)
         if not isinstance(listed, Listed):
             raise unavailable(listed, "the list of announced requests")
-        published = [key for key in listed.keys if is_publication(key[len(place) :])]
+        published = [key for key in listed.keys if writer_of_publication(key[len(place) :]) is not None]
         if published:
             yield from self._forget_publications(published, (yield from self.clock(shard, before)))
         announced = len(listed.keys) - len(published)

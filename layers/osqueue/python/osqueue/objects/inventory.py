@@ -15,7 +15,7 @@ from ..commit.effects import Flow
 from ..core.audit import spans_of
 from ..core.encoding import Footer, decode_footer
 from ..core.event_log import FOLDER as EVENTS
-from ..core.intents import intents_prefix, is_publication
+from ..core.intents import intents_prefix, writer_of_publication
 from ..core.restore import names_in_head
 from ..core.state import FinishedJob, Span, State, TableRef, referenced_objects
 from ..core.tables import FOLDER as TABLES
@@ -61,7 +61,7 @@ def announcements(root: str, most: int | None = None) -> Flow[list[str]]:
     """The announced requests of a shard, by their names."""
     place = intents_prefix(root)
     found = [key[len(place) :] for key in (yield from keys(place, most))]
-    return [name for name in found if not is_publication(name)]
+    return [name for name in found if writer_of_publication(name) is None]
 
 
 def names(root: str, folders: Sequence[str] = STAGED, most: int | None = None) -> Flow[list[str]]:

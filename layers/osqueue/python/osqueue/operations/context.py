@@ -55,8 +55,13 @@ class FlowContext:
         self.closing = False  # does the process end? Then whoever waits is answered as if the time were over
         self._registered: int | None = None  # the epoch of the first head that the queue was registered for
 
-    def shards(self) -> QueueFlow[int]:
-        """How many shards the queue has, by the head of the first as this process last saw it."""
+    def shards(self, *, will_write: bool = False) -> QueueFlow[int]:
+        """Return how many shards the queue has, by the head of the first as this process last saw it.
+
+        ``will_write`` states that a commit on that shard most likely follows.
+        """
+        if will_write:
+            self.writers[0].will_write = True
         return self.shards_seen() or (yield from self.state_seen(0)).settings.shards
 
     def group_shards(self) -> QueueFlow[int]:

@@ -42,7 +42,7 @@ class EnqueueFlows(ResultFlows):
 
     def enqueue(self, payload: Any, options: Mapping[str, Any]) -> QueueFlow[Enqueued]:
         """One job; ``options`` holds those that differ from their defaults."""
-        shard = self.next_of(self.shards_seen() or (yield from self.shards()))
+        shard = self.next_of(self.shards_seen() or (yield from self.shards(will_write=True)))
         (key,) = self.keys.draw(shard)
         if options:
             new = yield from self._placed(self._new({"payload": payload, **options}, key))
@@ -67,7 +67,7 @@ class EnqueueFlows(ResultFlows):
         if not batch:
             return []
         began = self.machine.monotonic()
-        shard = self.next_of(self.shards_seen() or (yield from self.shards()))
+        shard = self.next_of(self.shards_seen() or (yield from self.shards(will_write=True)))
         if any(map(_is_placed, batch)):
             return (yield from self._enqueue_by_place(batch, shard, began))
         return (yield from self._enqueue_batch(batch, shard, began))

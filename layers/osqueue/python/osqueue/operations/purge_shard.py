@@ -283,9 +283,8 @@ class ShardPurge:
                 ops.append(EraseJobs(tuple(sorted(self.keys)), tuple(swaps), wiped=tuple(self.wiped)))
             if not ops:
                 return
-            answer = yield Submit(
-                self.shard, tuple(ops), look=True
-            )  # settled announcements go with it, and what is published
+            # Settled announcements go with it, and all publications.
+            answer = yield Submit(self.shard, tuple(ops), look=True)
             if merges and all(each.code == Code.OK for each in answer.outcomes[: len(merges)]):
                 self.count(tables=rows)
             last = answer.outcomes[-1]
