@@ -203,11 +203,6 @@ class Commit(Steps):
             answer = yield from self.created(request)
         return answer
 
-    def clock_is_wanted(self, state: State, changes: bool) -> bool:
-        """Is it time to measure the store's clock? Not for an answer that neither writes nor depends on it."""
-        writer = self.writer
-        return writer.clock_is_due() and (changes or has_due_timers(state, writer.timers_ms(state)))
-
     def must_look(self, state: State, now: int) -> bool:
         """A run of direct commits could shut announced requests out: from time to time, take them along.
 

@@ -134,7 +134,7 @@ class Steps:
     def clock_is_wanted(self, state: State, changes: bool) -> bool:
         """Return whether to measure the store's clock now: not for a result that neither writes nor depends on it."""
         writer = self.writer
-        return writer.clock_is_due() and (changes or has_due_timers(state, writer.machine.now_ms()))
+        return writer.clock_is_due() and (changes or has_due_timers(state, writer.timers_ms(state)))
 
     def unread(self, needs: Iterable[NeededRange]) -> list[NeededRange]:
         """Those that have neither been read nor found unreadable."""
