@@ -131,9 +131,7 @@ class FinishedJob(StoredRow, frozen=True):
     payload_bytes: int = 0
     why: str = ""  # who cancelled it, or why
     expires_ms: int = 0  # from when on the result is not given out any more
-    kept_ms: int = (
-        0  # the latest time it was ever to expire at: older versions of the row must not outlive this one
-    )
+    kept_ms: int = 0  # the latest time it was ever to expire at: older versions of the row must not outlive it
     codec: str = ""  # that serialised the result; "": the payload's, and the result is None where it is empty
     mark: int = ENDED
     spent: BodyRef | None = (

@@ -42,10 +42,10 @@ def trips(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     sent: list[Any] = []
     real = BlockingDriver.perform
 
-    def perform(self: BlockingDriver, effect: Any) -> Any:
+    def perform(self: BlockingDriver, effect: Any, *more: Any, **named: Any) -> Any:
         if not isinstance(effect, Sleep):
             sent.append(effect)
-        return real(self, effect)
+        return real(self, effect, *more, **named)
 
     monkeypatch.setattr(BlockingDriver, "perform", perform)
     return sent
