@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from osqueue import limits
+from osqueue.core import batches
 from osqueue.core.drop_rules import preview
 from osqueue.core.encoding import born_of
 from osqueue.core.gate import gate_of
@@ -19,6 +20,7 @@ from osqueue.core.job_ops import (
     CancelJob,
     ClaimJobs,
     CompleteJobs,
+    EnqueueJobs,
     ExtendLeases,
     FailJobs,
     ReleaseJobs,
@@ -202,7 +204,12 @@ def _explained(state: State, library: SegmentCache, op: Op, told: Outcome) -> bo
         case ChangeSettings():
             return _is_set(state.settings, op)
         case _:
-            return True
+            return not isinstance(op, EnqueueJobs) or _refusals_explained(state, op, told)
+
+
+def _refusals_explained(state: State, op: EnqueueJobs, told: Outcome) -> bool:
+    refused = [job.batch for job, code in zip(op.jobs, told.codes, strict=True) if code == Code.BATCH_OVER]
+    return not any(batches.is_open(state.batches.get(batch)) for batch in refused)
 
 
 def _is_set(settings: QueueSettings, op: ChangeSettings) -> bool:

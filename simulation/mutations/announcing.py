@@ -97,7 +97,7 @@ CONTROLS: tuple[Control, ...] = (
     Control(
         "answers from a head that was read",
         answers_from_the_head_it_made,
-        (in_runs("few and many", "no head says so", seed=1),),
+        (in_scene("refused by the own head", "no head says so"),),
     ),
     Control("all that is settled removed", settled_left_to_others, (in_runs("caps", "invariant 9"),)),
     Control("all pages of what is announced", first_page_only, (in_runs("caps", "invariant 9"),)),

@@ -17,6 +17,7 @@ from osqueue.errors import OsqueueError
 from .. import (
     bulk_scenes,
     collect_scenes,
+    few_scenes,
     id_scenes,
     look_scenes,
     mend_scenes,
@@ -45,6 +46,7 @@ ALL_SCENES: dict[str, Callable[[Play], Any]] = {
     **look_scenes.SCENES,
     **bulk_scenes.SCENES,
     **collect_scenes.SCENES,
+    **few_scenes.SCENES,
     **shelf_scenes.SCENES,
     **steer_scenes.SCENES,
     **turn_scenes.SCENES,

@@ -46,7 +46,7 @@ CONTROLS: tuple[Control, ...] = (
     Control(
         "backups are read where they are written",
         backups_read_beside_heads,
-        (RUNS("was purged, and can be read in backup/", seed=71, seeds=1),),
+        (RUNS("was purged, and can be read in backup/", seed=17, seeds=1),),
     ),
     Control(
         "hours go by the clock of heads",
@@ -56,6 +56,6 @@ CONTROLS: tuple[Control, ...] = (
     Control(
         "backups are as old as the clock of heads says",
         copies_as_old_as_their_store_says,
-        (RUNS("count as archived and are in no part", seed=15, seeds=1),),
+        (RUNS("count as archived and are in no part", seed=109, seeds=1),),
     ),
 )

@@ -27,7 +27,7 @@ def test_callers_who_leave_and_children_who_go_on_harm_nobody(profile: str, seed
 
 
 def test_callers_leave_in_every_way() -> None:
-    reports = [simulated(seed, "shared") for seed in (10, 21, 37)]
+    reports = [simulated(seed, "shared") for seed in (23, 28, 38)]
     assert [each.violation for each in reports] == [""] * len(reports)
     faults = sum((each.faults for each in reports), Counter[str]())
     assert faults["left"] > 50

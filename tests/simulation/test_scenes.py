@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from osqueue.core.ops import Code
+from simulation.few_scenes import SCENES as FEW
 from simulation.scenes import SCENES, play
 
 
@@ -41,6 +43,10 @@ def test_a_bulk_that_was_refused_is_so_for_all_who_found_it_and_the_next_run_beg
 
 def test_direct_commits_take_a_request_along_whose_writer_is_gone() -> None:
     assert play(SCENES["announced and gone"])
+
+
+def test_a_writer_that_leads_reads_the_head_before_it_refuses_a_job() -> None:
+    assert play(FEW["refused by the own head"]) is Code.QUEUED
 
 
 def test_who_comes_after_a_crowd_does_not_draw_lots_with_it_for_long() -> None:
