@@ -284,6 +284,6 @@ CONTROLS: tuple[Control, ...] = (
         "locks of a folder", no_lock, in_power_cuts("lost|again|twice|before what it refers to|another is at")
     ),
     _control("locks of objects", no_lock_of_objects, in_power_cuts("claimed again", seeds=(21,))),
-    _control("names of locks", no_look_at_what_was_locked, in_power_cuts("claimed again", seeds=(83,))),
+    _control("names of locks", no_look_at_what_was_locked, in_power_cuts("claimed again", seeds=(182,))),
     _control("clocks of versions", no_clock_of_versions, in_power_cuts("comes twice")),
 )
