@@ -70,13 +70,18 @@ def _held_ms(record: BookedJob) -> int:
 
 
 def _problems_of_enqueue(books: Books) -> Iterable[str]:
-    """The log against what the senders were answered."""
-    times = Counter(sent.number for sent in books.sent if sent.status == "queued")
+    """Compare the log with the responses to the senders.
+
+    Two senders of one id may both get ``queued``, with the same job: one of them had to repeat its call, and the other
+    enqueued that job meanwhile.
+    """
+    queued = {(sent.number, sent.job_id) for sent in books.sent if sent.status == "queued"}
+    times = Counter(number for number, _ in queued)
     times.update(dict.fromkeys({wait.number for wait in books.waits} - times.keys(), 1))
     yield from complaint("never enqueued", [number for number in books.log if not times[number]])
     yield from complaint("enqueued more than once", [n for n, count in times.items() if count > 1])
     yield from complaint("enqueued, but not in the log", sorted(set(times) - set(books.log)))
-    ids = Counter(sent.job_id for sent in books.sent if sent.status == "queued")
+    ids = Counter(job_id for _, job_id in queued)
     yield from complaint("job ids given out twice", [job_id for job_id, count in ids.items() if count > 1])
 
 

@@ -83,6 +83,12 @@ def test_an_archive_line_that_is_repeated_word_for_word_counts_once() -> None:
     assert (account.completed, account.repeats, account.problems) == (4, 1, [])
 
 
+def test_two_senders_of_an_id_may_both_get_queued_with_the_same_job() -> None:
+    found = books()
+    found.sent[3] = found.sent[1]
+    assert check(found).problems == []
+
+
 def in_archive(found: Books, at: int, changed: BookedJob | None) -> None:
     """Change or remove what both the history and the files tell."""
     new = [] if changed is None else [changed]
