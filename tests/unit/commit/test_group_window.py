@@ -1,4 +1,4 @@
-"""The window of the group commit: what is only enqueued waits for company, and nothing else does."""
+"""The window of the group commit: what producers and workers do waits for company, and nothing else does."""
 
 from __future__ import annotations
 
@@ -63,38 +63,46 @@ def test_tasks_share_one_as_well(store: Counter, monkeypatch: pytest.MonkeyPatch
     assert store.swaps == 1
 
 
-def test_a_claim_ends_the_window(store: Counter) -> None:
+def test_a_claim_shares_a_window_with_an_enqueue(store: Counter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group, "WINDOW_ITEMS_MAX", 2)
     q: Queue[Any] = Queue(store, "mail", window=LONG)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(q.enqueue, "second")
-        while not q._commit_groups or q._commit_groups[0]._lingering is None:
-            pass
         (lease,) = q.claim()
         assert lease.payload == "first"
         assert waiting.result().status == "queued"
     assert store.swaps == 1
 
 
-def test_a_claim_of_a_task_ends_it_as_well(store: Counter) -> None:
+def test_what_an_operator_changes_ends_a_window(store: Counter) -> None:
+    q: Queue[Any] = Queue(store, "mail", window=LONG)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(q.enqueue, "second")
+        while not q._commit_groups or q._commit_groups[0]._lingering is None:
+            pass
+        q.configure(max_running=7)
+        assert waiting.result().status == "queued"
+    assert store.swaps == 1
+
+
+def test_it_ends_a_window_of_tasks_as_well(store: Counter) -> None:
     async def main() -> None:
         q: AsyncQueue[Any] = AsyncQueue(store, "mail", window=LONG)
         waiting = asyncio.create_task(q.enqueue("second"))
         while not q._commit_groups or q._commit_groups[0]._hurry is None:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
-        (lease,) = await q.claim()
-        assert lease.payload == "first"
+        await q.configure(max_running=7)
         assert (await waiting).status == "queued"
 
     asyncio.run(main())
     assert store.swaps == 1
 
 
-def test_what_is_no_enqueue_waits_for_no_window(store: Counter) -> None:
+def test_a_window_is_at_most_a_quarter_of_a_lease(store: Counter) -> None:
     q: Queue[Any] = Queue(store, "mail", window=LONG)
-    (lease,) = q.claim()
-    lease.heartbeat()
-    lease.complete()
-    assert store.swaps == 3
+    (lease,) = q.claim(lease=1)
+    assert lease.payload == "first"
+    assert q._commit_groups[0].window == 0.25
 
 
 def test_who_is_alone_commits_when_the_window_is_over(store: Counter) -> None:

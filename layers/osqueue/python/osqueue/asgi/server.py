@@ -68,6 +68,7 @@ class ServeOptions(Struct, frozen=True):
     drain_s: float = 30.0
     upkeep: bool = True
     read_only: bool = False
+    window: float = 0.0  # seconds that an operation waits for those of other requests
 
     def __repr__(self) -> str:
         return f"ServeOptions({printable(self.store)})"
@@ -131,7 +132,7 @@ def app_over(
     view = AsyncApi(RecentHeads(memory, memory))
     overview = Overview(view, memory, lambda: store.requests, bill_of(store, options.store))
     dashboard = Dashboard(overview, admission, printable(options.store, options=False))
-    api = AsyncApi(memory, sinks=sinks)
+    api = AsyncApi(memory, sinks=sinks, window=options.window)
     place = Place.take()
     return ServerApp(api, admission, dashboard, None if place is None else Neighbours(api, place))
 

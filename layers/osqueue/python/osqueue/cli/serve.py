@@ -14,6 +14,7 @@ import click
 from ..errors import NotInstalled, Rejected
 from ..events import Sink
 from ..masking import printable
+from ..queue.opening import WINDOW_MS_MAX
 from ..stores.address import is_remote, open_store
 from ..stores.counting import CountingStore
 from .crew import ProcessCrew, end_with_parent
@@ -69,6 +70,12 @@ class ServeCommand(StoreCommand):
 @click.option(
     "--no-upkeep", is_flag=True, help="Leave upkeep to somebody else, such as 'osqueue reap --every 60'."
 )
+@click.option(
+    "--window",
+    type=duration,
+    default=0,
+    help="How long an operation waits for those of other requests, to share a commit.  [default: 0s]",
+)
 @click.option("--read-only", is_flag=True, help="Refuse everything but reads, whoever asks.")
 @click.option(
     "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="What to log."
@@ -84,6 +91,7 @@ def serve(
     drain: float,
     no_upkeep: bool,
     log_level: str,
+    window: float,
     sinks: Sequence[Sink],
     **more: Any,
 ) -> None:
@@ -107,9 +115,13 @@ def serve(
         )
     if not 0 < drain <= DRAIN_S_MAX:
         raise click.BadParameter(f"up to {DRAIN_S_MAX:g}s.", param_hint="--drain")
+    if not 0 <= window <= WINDOW_MS_MAX / 1000:
+        raise click.BadParameter(f"up to {WINDOW_MS_MAX / 1000:g}s.", param_hint="--window")
     if workers > 1 and not open_store(as_text(address, "address")).shared:
         raise Rejected("workers: what is in memory is in one process. Use --workers 1.", field="workers")
-    options = ServeOptions(as_text(address, "address"), drain_s=drain, upkeep=not no_upkeep, **more)
+    options = ServeOptions(
+        as_text(address, "address"), drain_s=drain, upkeep=not no_upkeep, window=window, **more
+    )
     configure_logs(log_level)
     inherited = os.environ.pop(SOCKET, "")
     if inherited:

@@ -24,11 +24,13 @@ from .event_queue import ROOM_SECONDS, WAITING_MAX
 from .group import (
     LINGER_SECONDS_MAX,
     LINGER_SHARE,
+    WINDOW_LEASE_SHARE,
     CommitBatch,
     CommitWaiter,
     give_back,
     is_patient,
     next_batch,
+    shortest_lease_s,
 )
 from .in_turn import give_up_turn
 from .request_status import CommitResult
@@ -183,7 +185,7 @@ class AsyncGroup:
     ) -> None:
         self.writer = writer
         self.driver = driver
-        self.window = window  # seconds that what is only enqueued waits for more
+        self.window = window  # seconds that a batch waits for more callers
         self.event_queue = event_queue
         self._start_afresh()
 
@@ -205,6 +207,8 @@ class AsyncGroup:
             self._start_afresh()
         waiter = CommitWaiter(ops, deadline, asyncio.Future(), look)
         self._waiting.append(waiter)
+        if self.window:
+            self.window = min(self.window, WINDOW_LEASE_SHARE * shortest_lease_s(ops))
         if self._hurry is not None and self._is_enough():
             self._hurry.set()
         if self._task is None or self._task.done():

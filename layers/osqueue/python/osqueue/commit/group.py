@@ -2,8 +2,8 @@
 
 The first caller is the leader: its thread runs the commit protocol for everything that waits. Callers that come
 meanwhile are waiters of the next batch. The next leader waits a moment until as many have come as the last batch had.
-With a *window* one that only enqueues waits for so long: fewer commits, each for more callers. There is no background
-thread and no timer: with one caller a batch carries one request and waits for nobody.
+With a *window* the next leader waits for so long: fewer commits, each for more callers. There is no background thread
+and no timer: with one caller a batch carries one request, and without a window it waits for no other.
 A shard has at most one running batch of a Queue object, so its writer has at most one outstanding request.
 
 A caller that leaves (its deadline passed, its thread was interrupted, its coroutine was cancelled) detaches only
@@ -27,7 +27,15 @@ from msgspec import Struct
 
 from .. import forks
 from ..clock import Machine
-from ..core.job_ops import ClaimJobs, EnqueueJobs, LeaseRef, ReleaseJobs
+from ..core.job_ops import (
+    ClaimJobs,
+    CompleteJobs,
+    EnqueueJobs,
+    ExtendLeases,
+    FailJobs,
+    LeaseRef,
+    ReleaseJobs,
+)
 from ..core.ops import Op
 from ..errors import NESTED_CALL, OsqueueError, Rejected, Timeout, Unavailable, copy_of
 from ..stores.base import Failed
@@ -45,12 +53,14 @@ ITEMS_PER_BATCH_MAX = 4_000
 LEAVE_GRACE_SECONDS = 1.0  # that a waiter waits beyond its batch's own deadline
 
 WINDOW_ITEMS_MAX = 1_000  # jobs that wait: then a window ends before its time
+WINDOW_LEASE_SHARE = 0.25  # of a lease that a window may take: a heartbeat or a completion waits for it
 LINGER_SHARE = 0.5  # of the last batch's time that the next leader waits for the callers of the last batch
 LINGER_SECONDS_MAX = 0.005
 
 LEAVE_TRIES_MAX = 100  # of one caller, each ended by an interruption
 
 LEADER_INTERRUPTED = "the thread that committed this operation was interrupted. It may still be applied."
+DAILY_WORK = frozenset({EnqueueJobs, ClaimJobs, ExtendLeases, CompleteJobs, FailJobs, ReleaseJobs})
 LIBRARY = __name__.partition(".")[0]
 
 _STARTING = forks.lock()  # held while a group starts afresh in a fork's child
@@ -190,14 +200,22 @@ def next_batch(waiting: Sequence[CommitWaiter]) -> tuple[list[CommitWaiter], lis
 
 
 def is_patient(waiters: Sequence[CommitWaiter]) -> bool:
-    """Does nothing here ask for more than that jobs are enqueued, and are they few? Then a window may be waited for."""
+    """Return whether all that waits is the daily work of producers and workers, and not much of it.
+
+    Then it may wait for a window. What operators and reapers do waits for none.
+    """
     if not any(waiter.waits() for waiter in waiters):
         return False
     return _items(waiters) < WINDOW_ITEMS_MAX and all(
-        waiter.ops and all(type(op) is EnqueueJobs for op in waiter.ops)
+        waiter.ops and all(type(op) in DAILY_WORK for op in waiter.ops)
         for waiter in waiters
         if not waiter.gone
     )
+
+
+def shortest_lease_s(ops: Sequence[Op]) -> float:
+    """Return the length of the shortest lease that these operations ask for, in seconds."""
+    return min([op.lease_ms / 1000 for op in ops if type(op) is ClaimJobs], default=float("inf"))
 
 
 def _items(waiters: Sequence[CommitWaiter]) -> int:
@@ -226,7 +244,7 @@ class BlockingGroup:
     ) -> None:
         self.writer = writer
         self.driver = driver
-        self.window = window  # seconds that what is only enqueued waits for more
+        self.window = window  # seconds that a batch waits for more callers
         self.event_queue = event_queue
         self._start_afresh(driver.machine)
 
@@ -285,6 +303,8 @@ class BlockingGroup:
     def _board(self, waiter: CommitWaiter) -> None:
         with self._lock:
             self._waiting.append(waiter)
+            if self.window:
+                self.window = min(self.window, WINDOW_LEASE_SHARE * shortest_lease_s(waiter.ops))
             if self._leader is not None and self._leader.gone:
                 self._leave(self._leader)  # its thread was interrupted too often
             if self._leader is None:

@@ -144,7 +144,7 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
         ``serializer`` is "json", "msgpack" or an object with name, dumps and loads, ``result_serializer`` another one
         for results; ``type`` is what payloads are converted to; ``timeout`` is how many seconds one call may try;
         ``sinks`` get what this object commits (``osqueue.events``), a ``waker`` invokes the consumers it wakes. With a
-        ``window`` an enqueue waits so many seconds for those of other threads or tasks, to share a commit. Raises
+        ``window`` an operation waits so many seconds for those of other threads or tasks, to share a commit. Raises
         Rejected for an address or a name that is not valid.
         """
         return cls(

@@ -26,7 +26,7 @@ def open_place(address: str) -> Store | Transport:
 
 
 def window_seconds(window: float, timeout_s: float, place: Store | Transport) -> float:
-    """Check for how many seconds an enqueue waits for others. Raises Rejected and NotSupported."""
+    """Check for how many seconds an operation waits for others. Raises Rejected and NotSupported."""
     seconds = milliseconds(window, "window", 0, WINDOW_MS_MAX) / 1000
     if seconds and not isinstance(place, CountingStore):
         raise NotSupported(

@@ -74,6 +74,7 @@ class ApiBase(Generic[Q]):
 
     ``store`` is a store or its address, ``routes`` which requests it answers (None: all), ``sinks`` receive every
     transition it commits. ``waker`` invokes the consumers that it wakes; without one the environment says what does.
+    ``window`` is for how many seconds an operation waits for those of other requests, to share a commit.
     """
 
     _queue_class: type[Q]
@@ -86,12 +87,14 @@ class ApiBase(Generic[Q]):
         machine: Machine = MACHINE,
         sinks: Iterable[Sink] = (),
         waker: Waker | None = None,
+        window: float = 0.0,
     ) -> None:
         opened = open_store(store, machine) if isinstance(store, str) else store
         self.store = opened if isinstance(opened, CountingStore) else CountingStore(opened)
         self.machine = machine
         self.sinks = tuple(sinks)
         self._waker = waker
+        self._window = window
         self.routes = _every_route() if routes is None else tuple(routes)
         self._patterns = [(route, pattern(route)) for route in self.routes]
         self._queues: OrderedDict[str, Q] = OrderedDict()
@@ -113,6 +116,7 @@ class ApiBase(Generic[Q]):
                     machine=self.machine,
                     sinks=self.sinks,
                     waker=self._waker,
+                    window=self._window,
                 )
                 self._queues[name] = found
                 if len(self._queues) > QUEUES_MAX:
