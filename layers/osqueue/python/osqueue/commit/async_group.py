@@ -24,17 +24,16 @@ from .event_queue import ROOM_SECONDS, WAITING_MAX
 from .group import (
     LINGER_SECONDS_MAX,
     LINGER_SHARE,
-    WINDOW_LEASE_SHARE,
     CommitBatch,
     CommitWaiter,
     give_back,
-    is_patient,
     next_batch,
-    shortest_lease_s,
+    start_of,
 )
 from .in_turn import give_up_turn
 from .request_status import CommitResult
 from .steps import RequestRefused
+from .window import Window
 from .writer import ShardWriter
 
 T = TypeVar("T")
@@ -185,7 +184,7 @@ class AsyncGroup:
     ) -> None:
         self.writer = writer
         self.driver = driver
-        self.window = window  # seconds that a batch waits for more callers
+        self.window = Window(window, writer)
         self.event_queue = event_queue
         self._start_afresh()
 
@@ -194,7 +193,9 @@ class AsyncGroup:
         self._process = self.driver.machine.process()
         self._waiting: list[CommitWaiter] = []
         self._task: asyncio.Task[None] | None = None
-        self._hurry: asyncio.Event | None = None  # of others who are being waited for
+        self._hurry: asyncio.Event | None = None  # lets the task look again for how long it waits for others
+        self._lingers_until = 0.0  # monotonic: for how long it does
+        self._under_way = 0  # waiters of the running batch
         self._expected = 1  # waiters of the last batch: as many are likely to come again
         self._linger = 0.0  # seconds that the next one may wait for them
 
@@ -206,11 +207,11 @@ class AsyncGroup:
         if self.driver.machine.process() != self._process:
             self._start_afresh()
         waiter = CommitWaiter(ops, deadline, asyncio.Future(), look)
+        if self.window.seconds:
+            meets = self._under_way > 0 or any([each.waits() for each in self._waiting])
+            waiter.start_by = self.window.start_by(ops, deadline, meets)
         self._waiting.append(waiter)
-        if self.window:
-            self.window = min(self.window, WINDOW_LEASE_SHARE * shortest_lease_s(ops))
-        if self._hurry is not None and self._is_enough():
-            self._hurry.set()
+        self._look_again()
         if self._task is None or self._task.done():
             self._start_leader()
         return waiter
@@ -225,11 +226,23 @@ class AsyncGroup:
             give_up_turn(self.writer, self.driver.store)
         self._start_afresh()
 
-    def _is_enough(self) -> bool:
-        """Is there nobody left for whom a batch would wait?"""
-        if self.window:
-            return not is_patient(self._waiting)
-        return len(self._waiting) >= self._expected
+    def end_window(self) -> asyncio.Task[None] | None:
+        """Commit now what waits for a window. Return the task that commits it, if there is one."""
+        for waiter in self._waiting:
+            waiter.start_by = 0.0
+        self._look_again()
+        return self._task if self._waiting else None
+
+    def _look_again(self) -> None:
+        """End or shorten the wait for other callers if what waits has to be committed sooner."""
+        if self._hurry is not None and self._starts_at(math.inf) < self._lingers_until:
+            self._hurry.set()
+
+    def _starts_at(self, linger_until: float) -> float:
+        """Return when the next batch stops waiting for other callers, on the monotonic clock."""
+        if self.window.seconds:
+            return start_of(self._waiting)
+        return 0.0 if len(self._waiting) >= self._expected else linger_until
 
     async def _await_others(self) -> None:
         """Wait a moment for as many as came last time, or for the window; or until the store takes another head."""
@@ -237,19 +250,26 @@ class AsyncGroup:
         if seconds > 0:
             await asyncio.sleep(seconds)
             return
-        if self._is_enough():
-            return
-        self._hurry = asyncio.Event()
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self.window or self._linger):
+        machine = self.driver.machine
+        linger_until = machine.monotonic() + self._linger
+        while True:
+            self._lingers_until = self._starts_at(linger_until)
+            seconds = self._lingers_until - machine.monotonic()
+            if seconds <= 0:
+                return
+            self._hurry = asyncio.Event()
+            try:
+                async with asyncio.timeout(seconds):
                     await self._hurry.wait()
-        finally:
-            self._hurry = None
+            except TimeoutError:
+                return
+            finally:
+                self._hurry = None
 
     def leave(self, waiter: CommitWaiter) -> None:
         """Nobody awaits this waiter any more; leases that were just granted to it are given back."""
         waiter.gone = True
+        self._look_again()
         if waiter.answer is not None and (chores := give_back(waiter.answer)):
             self._waiting.append(CommitWaiter(tuple(chores), waiter.deadline, None))
             if self._task is None or self._task.done():
@@ -294,6 +314,7 @@ class AsyncGroup:
             if not waiters:
                 return
             batch = CommitBatch(self.writer, waiters)
+            self._under_way = len(waiters)
             answer: CommitResult | None = None
             began = self.driver.machine.monotonic()
             try:
@@ -314,12 +335,14 @@ class AsyncGroup:
                 give_up_turn(self.writer, self.driver.store)
                 batch.crash(Unavailable("the event loop ended while the operation was under way"))
                 _wake(batch.waiters)
+                self._under_way = 0
                 raise error
             else:
                 chores = batch.distribute(answer)
                 if chores:
                     self._waiting.append(CommitWaiter(tuple(chores), waiters[0].deadline, None))
             _wake(batch.waiters)
+            self._under_way = 0
             self._expected = len(batch.waiters)
             self._linger = min(LINGER_SECONDS_MAX, (self.driver.machine.monotonic() - began) * LINGER_SHARE)
             if answer is not None and answer.events:

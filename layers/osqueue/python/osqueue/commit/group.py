@@ -2,8 +2,8 @@
 
 The first caller is the leader: its thread runs the commit protocol for everything that waits. Callers that come
 meanwhile are waiters of the next batch. The next leader waits a moment until as many have come as the last batch had.
-With a *window* the next leader waits for so long: fewer commits, each for more callers. There is no background thread
-and no timer: with one caller a batch carries one request, and without a window it waits for no other.
+With a *window* (``window``) the leader waits for longer: fewer commits, each for more callers. There is no background
+thread and no timer: with one caller a batch carries one request and waits for no other.
 A shard has at most one running batch of a Queue object, so its writer has at most one outstanding request.
 
 A caller that leaves (its deadline passed, its thread was interrupted, its coroutine was cancelled) detaches only
@@ -16,6 +16,7 @@ handler raises, an error of a store's own code. It belongs to the thread where i
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,15 +28,7 @@ from msgspec import Struct
 
 from .. import forks
 from ..clock import Machine
-from ..core.job_ops import (
-    ClaimJobs,
-    CompleteJobs,
-    EnqueueJobs,
-    ExtendLeases,
-    FailJobs,
-    LeaseRef,
-    ReleaseJobs,
-)
+from ..core.job_ops import ClaimJobs, LeaseRef, ReleaseJobs
 from ..core.ops import Op
 from ..errors import NESTED_CALL, OsqueueError, Rejected, Timeout, Unavailable, copy_of
 from ..stores.base import Failed
@@ -47,20 +40,18 @@ from .in_turn import give_up_turn
 from .protocol import commit
 from .request_status import CommitResult
 from .steps import RequestRefused
+from .window import WINDOW_ITEMS_MAX, Window
 from .writer import ShardWriter
 
 ITEMS_PER_BATCH_MAX = 4_000
 LEAVE_GRACE_SECONDS = 1.0  # that a waiter waits beyond its batch's own deadline
 
-WINDOW_ITEMS_MAX = 1_000  # jobs that wait: then a window ends before its time
-WINDOW_LEASE_SHARE = 0.25  # of a lease that a window may take: a heartbeat or a completion waits for it
 LINGER_SHARE = 0.5  # of the last batch's time that the next leader waits for the callers of the last batch
 LINGER_SECONDS_MAX = 0.005
 
 LEAVE_TRIES_MAX = 100  # of one caller, each ended by an interruption
 
 LEADER_INTERRUPTED = "the thread that committed this operation was interrupted. It may still be applied."
-DAILY_WORK = frozenset({EnqueueJobs, ClaimJobs, ExtendLeases, CompleteJobs, FailJobs, ReleaseJobs})
 LIBRARY = __name__.partition(".")[0]
 
 _STARTING = forks.lock()  # held while a group starts afresh in a fork's child
@@ -73,6 +64,7 @@ class CommitWaiter(Struct, eq=False):
     deadline: float  # monotonic seconds
     wake: Any  # a threading.Lock, held, or an asyncio.Future; None: nobody waits for this one
     look: bool = False  # take announced requests along
+    start_by: float = 0.0  # monotonic: when its commit has to begin
     answer: CommitResult | None = None
     error: OsqueueError | None = None
     gone: bool = False
@@ -199,23 +191,12 @@ def next_batch(waiting: Sequence[CommitWaiter]) -> tuple[list[CommitWaiter], lis
     return waiters[:count], waiters[count:]
 
 
-def is_patient(waiters: Sequence[CommitWaiter]) -> bool:
-    """Return whether all that waits is the daily work of producers and workers, and not much of it.
-
-    Then it may wait for a window. What operators and reapers do waits for none.
-    """
-    if not any(waiter.waits() for waiter in waiters):
-        return False
-    return _items(waiters) < WINDOW_ITEMS_MAX and all(
-        waiter.ops and all(type(op) in DAILY_WORK for op in waiter.ops)
-        for waiter in waiters
-        if not waiter.gone
-    )
-
-
-def shortest_lease_s(ops: Sequence[Op]) -> float:
-    """Return the length of the shortest lease that these operations ask for, in seconds."""
-    return min([op.lease_ms / 1000 for op in ops if type(op) is ClaimJobs], default=float("inf"))
+def start_of(waiting: Sequence[CommitWaiter]) -> float:
+    """Return when the commit of all that waits has to begin, on the monotonic clock."""
+    waiters = [waiter for waiter in waiting if not waiter.gone]
+    if not any([waiter.waits() for waiter in waiters]) or _items(waiters) >= WINDOW_ITEMS_MAX:
+        return 0.0
+    return min([waiter.start_by for waiter in waiters])
 
 
 def _items(waiters: Sequence[CommitWaiter]) -> int:
@@ -244,7 +225,7 @@ class BlockingGroup:
     ) -> None:
         self.writer = writer
         self.driver = driver
-        self.window = window  # seconds that a batch waits for more callers
+        self.window = Window(window, writer)
         self.event_queue = event_queue
         self._start_afresh(driver.machine)
 
@@ -303,27 +284,41 @@ class BlockingGroup:
     def _board(self, waiter: CommitWaiter) -> None:
         with self._lock:
             self._waiting.append(waiter)
-            if self.window:
-                self.window = min(self.window, WINDOW_LEASE_SHARE * shortest_lease_s(waiter.ops))
             if self._leader is not None and self._leader.gone:
                 self._leave(self._leader)  # its thread was interrupted too often
+            if self.window.seconds:
+                meets = self._leader is not None
+                waiter.start_by = self.window.start_by(waiter.ops, waiter.deadline, meets)
             if self._leader is None:
                 self._leader = waiter
-            if self._lingering is not None and self._is_enough():
-                _signal((self._lingering,))
-                self._lingering = None
+            if self._lingering is not None and self._starts_at(math.inf) < self._lingers_until:
+                self._end_linger()
 
-    def _is_enough(self) -> bool:
-        """Is there nobody left for whom a leader that waits would wait?"""
-        if self.window:
-            return not is_patient(self._waiting)
-        return len(self._waiting) >= self._expected
+    def end_window(self) -> None:
+        """Commit now what waits for a window."""
+        with self._lock:
+            for waiter in self._waiting:
+                waiter.start_by = 0.0
+            self._end_linger()
+
+    def _end_linger(self) -> None:
+        """Let the leader look again for how long it waits. Called with the lock held."""
+        if self._lingering is not None:
+            _signal((self._lingering,))
+            self._lingering = None
+
+    def _starts_at(self, linger_until: float) -> float:
+        """Return when the leader stops waiting for other callers, on the monotonic clock."""
+        if self.window.seconds:
+            return start_of(self._waiting)
+        return 0.0 if len(self._waiting) >= self._expected else linger_until
 
     def _start_afresh(self, machine: Machine) -> None:
         """At first, and in a fork's child, where running batches belong to the parent."""
         self._lock = threading.RLock()
         self._call = _Call()
         self._lingering = None  # the leader, while it waits for others to come along
+        self._lingers_until = 0.0  # monotonic: for how long it does
         self._waiting: list[CommitWaiter] = []
         self._leader = None  # the waiter that leads; None: nobody does
         self._running_batch = None
@@ -389,7 +384,7 @@ class BlockingGroup:
         seconds = self.writer.gather_seconds(leader.deadline)
         if seconds > 0 and self._interrupted is None:
             leader.wake.acquire(timeout=seconds)  # nobody ends it: there is no use in haste
-        elif self.window or self._expected > len(self._waiting):
+        elif self.window.seconds or self._expected > len(self._waiting):
             self._await_others(leader)
         with self._lock:
             self._lingering = None
@@ -431,11 +426,17 @@ class BlockingGroup:
 
     def _await_others(self, leader: CommitWaiter) -> None:
         """Wait a moment for as many as came last time, or for the window."""
-        with self._lock:
-            if self._interrupted is not None or self._is_enough():
+        machine = self.driver.machine
+        linger_until = machine.monotonic() + self._linger
+        while True:
+            with self._lock:
+                self._lingers_until = self._starts_at(linger_until)
+                seconds = self._lingers_until - machine.monotonic()
+                if self._interrupted is not None or seconds <= 0:
+                    return
+                self._lingering = leader
+            if not leader.wake.acquire(timeout=seconds):
                 return
-            self._lingering = leader
-        leader.wake.acquire(timeout=self.window or self._linger)
 
     def _pass_on(self, waiters: Sequence[CommitWaiter] = ()) -> None:
         """Make a caller that still waits the leader, if there is one. Called with the lock held."""

@@ -33,7 +33,7 @@ R = TypeVar("R")
 class PacerBase:
     """What Pacer and AsyncPacer share: everything but how a flow is run."""
 
-    window = 0.0  # nobody who reserves a slot waits for others
+    _window_s = 0.0  # nobody who reserves a slot waits for others
 
     def __init__(
         self,

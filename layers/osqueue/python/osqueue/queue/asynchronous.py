@@ -60,7 +60,7 @@ class AsyncRunner(Awaiting):
     """Runs flows that commit: each in the task of its caller, who shares the commits of the others."""
 
     machine: Machine
-    window: float
+    _window_s: float
     _place: Any
     _writers: Writers
     _tell_async: Any
@@ -75,9 +75,13 @@ class AsyncRunner(Awaiting):
     def _group(self, shard: HeadPlace) -> AsyncGroup:
         if shard not in self._commit_groups:
             self._commit_groups[shard] = AsyncGroup(
-                self._writers[shard], self._driver, self._event_queue, self.window
+                self._writers[shard], self._driver, self._event_queue, self._window_s
             )
         return self._commit_groups[shard]
+
+    def _end_windows(self) -> list[asyncio.Task[None]]:
+        ended = [group.end_window() for group in self._commit_groups.values()]
+        return [task for task in ended if task is not None]
 
     def _attach(self) -> None:
         """Bind this object to the running event loop. Raises Rejected while another one uses it."""
@@ -262,10 +266,12 @@ class AsyncQueue(AsyncRunner, QueueBase[AsyncLease[T], T]):
     async def close(self) -> None:
         """Send slow sinks what is still unsent, for ``timeout`` seconds at most, and release connections.
 
-        The object may be used again.
+        What waits for a window is committed before. The object may be used again.
         """
         if self._driver.loop is not asyncio.get_running_loop():
             self._attach()
+        if ended := self._end_windows():
+            await asyncio.wait(ended, timeout=self.timeout)
         left = await self._event_queue.drain(self.timeout)
         if left and self._outlet is not None:
             self._outlet.lose(left)

@@ -113,7 +113,7 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
         results = None if result_serializer is None else serializer_of(result_serializer, "result_serializer")
         self.codec = Codec(serializer_of(serializer), type, results)
         self.timeout = milliseconds(timeout, "timeout", 1, limits.DAY_MS) / 1000
-        self.window = window_seconds(window, self.timeout, self._place)
+        self.window = self._window_s = window_seconds(window, self.timeout, self._place)
         QueueEvents.__init__(self, waker)
         self._writers = Writers(self._writer)
         self._flows: EmbeddedFlows | RemoteFlows = self._opened(self._place)
@@ -170,6 +170,18 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
     def _make_driver(self) -> None:
         """Make what runs the flows."""
         raise NotImplementedError
+
+    def _end_windows(self) -> Any:
+        """Commit now what waits for a window."""
+        raise NotImplementedError
+
+    def _suspend_window(self, suspended: bool) -> None:
+        """Let no operation wait for others until this is called with False: the process is about to end."""
+        self._window_s = 0.0 if suspended else self.window
+        for group in list(self._commit_groups.values()):
+            group.window.seconds = self._window_s
+        if suspended:
+            self._end_windows()
 
     def _opened(self, place: CountingStore | Transport) -> EmbeddedFlows | RemoteFlows:
         """What everybody but an operator does, as flows: over a store, or over an API."""

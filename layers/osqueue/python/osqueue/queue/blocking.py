@@ -50,7 +50,7 @@ class BlockingRunner(Blocking):
     """Runs flows that commit: each on the thread of its caller, who shares the commits of the others."""
 
     machine: Machine
-    window: float
+    _window_s: float
     _place: Any
     _writers: Writers
     _tell: Any
@@ -64,9 +64,13 @@ class BlockingRunner(Blocking):
 
     def _group(self, shard: HeadPlace) -> BlockingGroup:
         if shard not in self._commit_groups:
-            made = BlockingGroup(self._writers[shard], self._driver, self._event_queue, self.window)
+            made = BlockingGroup(self._writers[shard], self._driver, self._event_queue, self._window_s)
             self._commit_groups.setdefault(shard, made)  # one step, so two threads get the same one
         return self._commit_groups[shard]
+
+    def _end_windows(self) -> None:
+        for group in list(self._commit_groups.values()):
+            group.end_window()
 
     def _run(self, flow: QueueFlow[R]) -> R:
         forks.refuse_nested_call()
@@ -226,7 +230,8 @@ class Queue(BlockingRunner, QueueBase[Lease[T], T]):
             yield from jobs
 
     def close(self) -> None:
-        """Release connections. The object may be used again."""
+        """Release connections. What waits for a window is committed now. The object may be used again."""
+        self._end_windows()
         self._place.close()
 
     def __enter__(self) -> Queue[T]:

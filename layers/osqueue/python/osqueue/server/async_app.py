@@ -29,8 +29,9 @@ class AsyncServedQueue(ServedQueue, AsyncQueue[Any]):
             self._asleep.pop(effect.sleeper, None)
 
     def end_waits(self) -> None:
-        """Whoever waits for a job, a result or an event is answered now, as if the time were over."""
+        """Answer now, as if its time were over, each request that waits for a job, a result, an event or a window."""
         self.flows.closing = True
+        self._suspend_window(True)
         for sleeper in list(self._asleep):
             sleeper.tell()
 
@@ -59,7 +60,8 @@ class AsyncApi(ApiBase[AsyncServedQueue]):
             return failed(error, notes)
 
     def end_waits(self) -> None:
-        """The process is to end: nobody waits any more, from now on."""
+        """End the waits of all requests, those to come too: the process is about to end."""
+        self._window = 0.0
         for queue in list(self._queues.values()):
             queue.end_waits()
 

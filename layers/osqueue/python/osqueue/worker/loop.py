@@ -23,6 +23,7 @@ from typing import Any
 from .. import limits
 from ..commit.effects import QueueFlow
 from ..commit.retry import TURN
+from ..commit.window import LEASE_SHARE
 from ..errors import OsqueueError, Rejected, Timeout
 from ..model import validation
 from ..operations.claims import ClaimResult
@@ -107,6 +108,8 @@ class Worker:
         self._turns: dict[ShardChoice, asyncio.Task[None]] = {}  # under way
         self._failures: dict[ShardChoice, int] = {}  # in a row
         self._turn_at: dict[ShardChoice, float] = {}  # monotonic: no turn before, after an error
+        self._gather_s = min(queue.window, LEASE_SHARE * self.lease)  # from one turn to the next, while jobs run
+        self._turn_began: dict[ShardChoice, float] = {}  # monotonic: the latest one
 
     # ── What it does ─────────────────────────────────────────────────────────
     @property
@@ -192,6 +195,7 @@ class Worker:
                 await asyncio.gather(registration, return_exceptions=True)
                 self._hand.close()
                 self._store_threads.close()
+                self.queue._suspend_window(False)
                 if self._hand.ended:
                     log.warning(
                         "worker ends: %d jobs could not be given back; their leases run out",
@@ -216,6 +220,7 @@ class Worker:
         self.stop(now=again)
 
     def _begin_to_stop(self) -> None:
+        self.queue._suspend_window(True)
         self._hand.begin_to_stop()
         self._registration.drain()
         self._wake.set()
@@ -299,11 +304,19 @@ class Worker:
             turns.setdefault(claims_at, [])
         for place, ended in turns.items():
             turn = self._turn(place, ended, claims if place == claims_at else [], alone)
+            self._turn_began[place] = now
             self._turns[place] = task = asyncio.create_task(turn)
             task.add_done_callback(lambda _: self._wake.set())
 
     def _is_free(self, place: ShardChoice, now: float) -> bool:
-        return place not in self._turns and now >= self._turn_at.get(place, 0.0)
+        return place not in self._turns and now >= self._free_at(place)
+
+    def _free_at(self, place: ShardChoice) -> float:
+        """Return when the next turn may begin: with a window not at once, as running jobs may end meanwhile."""
+        at = self._turn_at.get(place, 0.0)
+        if self._gather_s and self._hand.running and self._stop_at is None:
+            at = max(at, self._turn_began.get(place, 0.0) + self._gather_s)
+        return at
 
     def _claims(self, now: float, ending: bool) -> list[LineClaim]:
         """What to claim now. Beside endings a claim costs little: it rides in their commit, at least in their call."""
@@ -317,10 +330,10 @@ class Worker:
         moments = [self._stop_at] if self._stop_at is not None and now < self._stop_at else []
         claims_at = self._reporter.claims_at()
         if self._stop_at is None and claims_at not in self._turns:
-            at = self._lines.next_at(self._free_hands(), self._turn_at.get(claims_at, 0.0))
+            at = self._lines.next_at(self._free_hands(), self._free_at(claims_at))
             moments.extend([] if at is None else [at])
         places = {self._reporter.place(job) for job, _ in self._hand.ended} - self._turns.keys()
-        moments.extend(self._turn_at.get(place, 0.0) for place in places)
+        moments.extend(map(self._free_at, places))
         return max(0.0, min(moments) - now) if moments else None
 
     async def _turn(
