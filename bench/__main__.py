@@ -22,6 +22,7 @@ NAMES = (
     "contention",
     "burst",
     "pair",
+    "trickle",
     "depth",
     "cancel",
     "due",

@@ -110,6 +110,8 @@ class Functions(Construct):
             table.LOG_LEVEL: self._settings.log_level,
             WAKES_VARIABLE: "lambda",
         }
+        if self._settings.window_s:
+            environment[table.WINDOW] = f"{self._settings.window_s:g}"
         if self._settings.events:
             environment[table.EVENT_BUS] = self._names.bus
         if self._settings.jwt is not None and self._settings.jwt.scopes is not None:

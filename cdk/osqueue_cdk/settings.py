@@ -7,6 +7,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from osqueue import limits
 from osqueue.contract.functions import BY_NAME as FUNCTIONS
 
 # What CloudWatch Logs takes.
@@ -129,6 +130,8 @@ class DeploymentSettings(Part, frozen=True, kw_only=True):
     topic_kms_key: KeyArn | None = None  # what the alarms' topic is encrypted with; None: nothing
     throttle: RequestLimit = RequestLimit()
     concurrency: dict[str, Positive] = {}  # reserved for a function, by its name
+    # How long an operation waits for those of other requests of its environment, to share a commit.
+    window_s: Annotated[float, Meta(ge=0, le=limits.WINDOW_MS_MAX / 1000)] = 0.0
     canary: Canary | None = None  # None: new code gets all calls at once
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_days: int = 30  # how long logs are kept

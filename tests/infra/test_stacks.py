@@ -185,6 +185,12 @@ def test_the_environment_variables_are_those_of_the_table(
         assert (logging["LogFormat"], logging["ApplicationLogLevel"]) == ("JSON", "DEBUG")
 
 
+def test_a_window_reaches_the_functions(synthesise: Any) -> None:
+    made = synthesise("x", {"x": {"window_s": 2.5}})
+    for each in made.resources("functions", "AWS::Lambda::Function").values():
+        assert each["Environment"]["Variables"][table.WINDOW] == "2.5"
+
+
 def test_without_a_bus_no_function_is_told_of_one(synthesise: Any) -> None:
     made = synthesise("x", {"x": {"events": False}})
     assert "bus" not in made.templates

@@ -13,8 +13,10 @@ import pytest
 from osqueue import Queue
 from osqueue.aws_lambda.handler import TRACE
 from osqueue.clock import MACHINE
+from osqueue.commit import group
 from osqueue.contract import metrics
-from osqueue.contract.functions import EVENT_BUS
+from osqueue.contract.functions import EVENT_BUS, WINDOW
+from osqueue.errors import Rejected
 from osqueue.stores.base import PutIfMatch
 from osqueue.stores.wrapped import WrappedStore
 from tests.support.functions_at_work import Context, direct, environment, load
@@ -145,6 +147,29 @@ def test_a_store_that_hangs_for_one_keeps_no_other_waiting(
         assert (other["status"], hanging.done()) == (200, False)
         release.set()
         assert hanging.result(PATIENCE)["status"] == 200
+
+
+# ── The window ───────────────────────────────────────────────────────────────
+def test_requests_that_meet_share_the_commit_of_a_window(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(WINDOW, "10")
+    monkeypatch.setattr(group, "WINDOW_ITEMS_MAX", AT_ONCE)
+    enqueue = load("enqueue")
+    enqueue(direct("POST", "/v1/queues/emails/jobs", {"payload": "first"}), Named("first"))
+    enqueue.api.queue("emails")._group(0).window.start_by((), 0.0, meets=True)
+    calls = [(f"call-{n}", direct("POST", "/v1/queues/emails/jobs", {"payload": n})) for n in range(AT_ONCE)]
+    assert [each["status"] for each in all_at_once(enqueue, calls)] == [200] * AT_ONCE
+    assert Queue.connect(address, "emails").stats()["commits"] == 2
+
+
+@pytest.mark.parametrize("window", ["two", "-1", "11", "nan"])
+def test_a_window_that_is_not_valid_is_refused_by_its_variable(
+    address: str, monkeypatch: pytest.MonkeyPatch, window: str
+) -> None:
+    monkeypatch.setenv(WINDOW, window)
+    with pytest.raises(Rejected, match=f"^{WINDOW}: .* is not a number of seconds from 0 to 10"):
+        load("enqueue")
 
 
 # ── An invocation that is delivered again ────────────────────────────────────

@@ -104,10 +104,10 @@ def test_all_daily_work_shares_a_window(store: Counter, monkeypatch: pytest.Monk
     held = [q.claim(limit=1)[0] for _ in range(4)]
     store.swaps = 0
     monkeypatch.setattr(group, "WINDOW_ITEMS_MAX", 6)
-    q._window_s = q._group(0).window.seconds = LONG
+    q._group(0).window.seconds = LONG
     calls = [
         lambda: q.enqueue("second"),
-        lambda: q.claim(),
+        q.claim,
         held[0].complete,
         held[1].heartbeat,
         lambda: held[2].fail("why not"),
@@ -226,15 +226,14 @@ def beat_of(lease: Any) -> tuple[ExtendLeases]:
 
 
 def test_a_claim_waits_for_a_quarter_of_its_lease(store: Counter) -> None:
-    assert waits(meeting(store), (ClaimJobs(1, "me", 8_000),)) == pytest.approx(2.0)
+    assert waits(meeting(store), (ClaimJobs(1, "me", 8_000),)) == pytest.approx(2.0, abs=0.1)
 
 
 def test_a_heartbeat_waits_for_a_quarter_of_what_is_left_of_its_lease(machine: Any) -> None:
-    q = meeting(MemoryStore(machine), 0.0, machine=machine)
+    q: Queue[Any] = Queue(MemoryStore(machine), "mail", machine=machine)
     q.enqueue("first")
     (lease,) = q.claim(lease=8)
-    q._suspend_window(False)
-    q._group(0).window.seconds = LONG
+    q._group(0).set_window(LONG)
     assert waits(q, beat_of(lease)) == pytest.approx(LEASE_SHARE * 8, abs=0.1)
     machine.sleep(6)
     assert waits(q, beat_of(lease)) == pytest.approx(LEASE_SHARE * 2, abs=0.1)
@@ -243,10 +242,10 @@ def test_a_heartbeat_waits_for_a_quarter_of_what_is_left_of_its_lease(machine: A
 
 
 def test_an_ending_waits_for_a_part_of_the_time_limit_of_its_job(machine: Any) -> None:
-    q = meeting(MemoryStore(machine), 0.0, machine=machine)
+    q: Queue[Any] = Queue(MemoryStore(machine), "mail", machine=machine)
     q.enqueue("first", run_within=4)
     (lease,) = q.claim(lease=30)
-    q._group(0).window.seconds = LONG
+    q._group(0).set_window(LONG)
     assert waits(q, beat_of(lease)) == pytest.approx(LEASE_SHARE * 4, abs=0.1)
 
 
@@ -260,7 +259,7 @@ def test_an_ending_of_a_lease_that_another_process_granted_does_not_wait(store: 
 
 
 def test_a_call_waits_for_half_of_its_own_time(store: Counter) -> None:
-    assert waits(meeting(store), (ReleaseJobs(()),), 4.0) == pytest.approx(CALL_SHARE * 4)
+    assert waits(meeting(store), (ReleaseJobs(()),), 4.0) == pytest.approx(CALL_SHARE * 4, abs=0.1)
 
 
 def test_a_short_lease_shortens_the_window_of_all_that_wait(store: Counter) -> None:
@@ -314,7 +313,7 @@ def test_a_close_of_tasks_commits_what_waits_before_it_returns(store: Counter) -
 def test_a_suspended_window_holds_nothing_until_it_is_resumed(store: Counter) -> None:
     q = meeting(store)
     q._suspend_window(True)
-    assert waits(q, (ReleaseJobs(()),)) == pytest.approx(0, abs=0.1)
+    assert q._group(0).window is None
     q._suspend_window(False)
     assert waits(q, (ReleaseJobs(()),)) == pytest.approx(LONG, abs=0.1)
 

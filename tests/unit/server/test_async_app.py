@@ -139,6 +139,22 @@ def test_a_queue_that_grows_is_claimed_from_as_a_whole_by_those_who_wait() -> No
     assert served(scene) == [1, 1]
 
 
+def test_an_end_commits_what_waits_for_a_window() -> None:
+    async def main() -> None:
+        api = AsyncApi(MemoryStore(), window=10.0)
+        queue = api.queue("mail")
+        queue._group(0).window.start_by((), 0.0, meets=True)
+        waiting = asyncio.create_task(post(api, JOBS, {"payload": 1}))
+        while queue._group(0)._hurry is None:  # noqa: ASYNC110 - no event reports it
+            await asyncio.sleep(0)
+        api.end_waits()
+        assert (await asyncio.wait_for(waiting, PATIENCE)).status == 200
+        assert api.queue("texts").window == 0
+        await api.close()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("kind", ["claim", "result", "enqueue", "events"])
 def test_an_end_answers_whoever_waits_as_if_the_time_were_over(kind: str) -> None:
     async def scene(api: AsyncApi) -> ApiResponse:

@@ -98,6 +98,7 @@ CONSUMER_KINDS_MAX = 16  # that one takes
 CONSUMER_BATCH_DEFAULT = 10
 CONSUMER_CONCURRENCY_DEFAULT = 10
 CONSUMER_CONCURRENCY_MAX = 1_000  # invocations at once, over all shards
+WINDOW_MS_MAX = 10 * SECOND_MS  # that an operation waits for others, to share a commit
 CONSUMER_WINDOW_MS_MAX = 5 * MINUTE_MS
 TICKETS_MAX = 64  # of a consumer in one shard, of some 35 bytes each
 FOLLOW_UPS_MAX = 8  # of one job

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from .. import limits
 from ..aws_calls import WAKES_VARIABLE
 from ..clock import MACHINE, Machine
 from ..contract import functions, metrics
@@ -14,6 +15,7 @@ from ..contract.schemas import Fault
 from ..contract.work import WORK
 from ..errors import Rejected
 from ..metering.store import InvocationCounts, MeteredStore
+from ..model.validation import milliseconds
 from ..server.app import Api, ApiRequest, ApiResponse, failure
 from ..stores.address import open_store
 from ..threads import TimedCaller
@@ -53,6 +55,7 @@ class Function:
             machine=machine,
             sinks=_sinks(),
             waker=_waker(),
+            window=_window(),
         )
         self._log = RequestLog(machine)
         self._caller_of = _callers()
@@ -143,6 +146,16 @@ def _waker() -> Any:
     from ..metering.wakes import metered_waker
 
     return metered_waker()
+
+
+def _window() -> float:
+    """Return how long operations wait for those of other requests, in seconds. Raises Rejected."""
+    text = os.environ.get(functions.WINDOW) or "0"
+    try:
+        value: float | str = float(text)
+    except ValueError:
+        value = text
+    return milliseconds(value, functions.WINDOW, 0, limits.WINDOW_MS_MAX) / 1000
 
 
 def _sinks() -> list[Any]:

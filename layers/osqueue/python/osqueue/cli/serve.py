@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .. import limits
 from ..errors import NotInstalled, Rejected
 from ..events import Sink
 from ..masking import printable
-from ..queue.opening import WINDOW_MS_MAX
 from ..stores.address import is_remote, open_store
 from ..stores.counting import CountingStore
 from .crew import ProcessCrew, end_with_parent
@@ -115,8 +115,8 @@ def serve(
         )
     if not 0 < drain <= DRAIN_S_MAX:
         raise click.BadParameter(f"up to {DRAIN_S_MAX:g}s.", param_hint="--drain")
-    if not 0 <= window <= WINDOW_MS_MAX / 1000:
-        raise click.BadParameter(f"up to {WINDOW_MS_MAX / 1000:g}s.", param_hint="--window")
+    if not 0 <= window <= limits.WINDOW_MS_MAX / 1000:
+        raise click.BadParameter(f"up to {limits.WINDOW_MS_MAX / 1000:g}s.", param_hint="--window")
     if workers > 1 and not open_store(as_text(address, "address")).shared:
         raise Rejected("workers: what is in memory is in one process. Use --workers 1.", field="workers")
     options = ServeOptions(

@@ -29,11 +29,11 @@ from .group import (
     give_back,
     next_batch,
     start_of,
+    window_of,
 )
 from .in_turn import give_up_turn
 from .request_status import CommitResult
 from .steps import RequestRefused
-from .window import Window
 from .writer import ShardWriter
 
 T = TypeVar("T")
@@ -184,7 +184,7 @@ class AsyncGroup:
     ) -> None:
         self.writer = writer
         self.driver = driver
-        self.window = Window(window, writer)
+        self.set_window(window)
         self.event_queue = event_queue
         self._start_afresh()
 
@@ -207,8 +207,8 @@ class AsyncGroup:
         if self.driver.machine.process() != self._process:
             self._start_afresh()
         waiter = CommitWaiter(ops, deadline, asyncio.Future(), look)
-        if self.window.seconds:
-            meets = self._under_way > 0 or any([each.waits() for each in self._waiting])
+        if self.window is not None:
+            meets = self._under_way > 0 or any(each.waits() for each in self._waiting)
             waiter.start_by = self.window.start_by(ops, deadline, meets)
         self._waiting.append(waiter)
         self._look_again()
@@ -226,6 +226,10 @@ class AsyncGroup:
             give_up_turn(self.writer, self.driver.store)
         self._start_afresh()
 
+    def set_window(self, seconds: float) -> None:
+        """Let operations wait for others for this long; 0: not at all."""
+        self.window = window_of(seconds, self.writer)
+
     def end_window(self) -> asyncio.Task[None] | None:
         """Commit now what waits for a window. Return the task that commits it, if there is one."""
         for waiter in self._waiting:
@@ -240,7 +244,7 @@ class AsyncGroup:
 
     def _starts_at(self, linger_until: float) -> float:
         """Return when the next batch stops waiting for other callers, on the monotonic clock."""
-        if self.window.seconds:
+        if self.window is not None:
             return start_of(self._waiting)
         return 0.0 if len(self._waiting) >= self._expected else linger_until
 

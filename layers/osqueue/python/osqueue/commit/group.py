@@ -22,7 +22,7 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import accumulate, chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -40,12 +40,15 @@ from .in_turn import give_up_turn
 from .protocol import commit
 from .request_status import CommitResult
 from .steps import RequestRefused
-from .window import WINDOW_ITEMS_MAX, Window
 from .writer import ShardWriter
+
+if TYPE_CHECKING:  # loaded where it is used
+    from .window import Window
 
 ITEMS_PER_BATCH_MAX = 4_000
 LEAVE_GRACE_SECONDS = 1.0  # that a waiter waits beyond its batch's own deadline
 
+WINDOW_ITEMS_MAX = 1_000  # jobs that wait: then a window ends before its time
 LINGER_SHARE = 0.5  # of the last batch's time that the next leader waits for the callers of the last batch
 LINGER_SECONDS_MAX = 0.005
 
@@ -191,10 +194,19 @@ def next_batch(waiting: Sequence[CommitWaiter]) -> tuple[list[CommitWaiter], lis
     return waiters[:count], waiters[count:]
 
 
+def window_of(seconds: float, writer: ShardWriter) -> Window | None:
+    """Return the window of a writer; None if its operations wait for no others."""
+    if not seconds:
+        return None
+    from .window import Window  # most processes have none
+
+    return Window(seconds, writer)
+
+
 def start_of(waiting: Sequence[CommitWaiter]) -> float:
     """Return when the commit of all that waits has to begin, on the monotonic clock."""
     waiters = [waiter for waiter in waiting if not waiter.gone]
-    if not any([waiter.waits() for waiter in waiters]) or _items(waiters) >= WINDOW_ITEMS_MAX:
+    if not any(waiter.waits() for waiter in waiters) or _items(waiters) >= WINDOW_ITEMS_MAX:
         return 0.0
     return min([waiter.start_by for waiter in waiters])
 
@@ -225,7 +237,7 @@ class BlockingGroup:
     ) -> None:
         self.writer = writer
         self.driver = driver
-        self.window = Window(window, writer)
+        self.set_window(window)
         self.event_queue = event_queue
         self._start_afresh(driver.machine)
 
@@ -286,13 +298,17 @@ class BlockingGroup:
             self._waiting.append(waiter)
             if self._leader is not None and self._leader.gone:
                 self._leave(self._leader)  # its thread was interrupted too often
-            if self.window.seconds:
-                meets = self._leader is not None
-                waiter.start_by = self.window.start_by(waiter.ops, waiter.deadline, meets)
+            window = self.window  # another thread may suspend it
+            if window is not None:
+                waiter.start_by = window.start_by(waiter.ops, waiter.deadline, self._leader is not None)
             if self._leader is None:
                 self._leader = waiter
             if self._lingering is not None and self._starts_at(math.inf) < self._lingers_until:
                 self._end_linger()
+
+    def set_window(self, seconds: float) -> None:
+        """Let operations wait for others for this long; 0: not at all."""
+        self.window = window_of(seconds, self.writer)
 
     def end_window(self) -> None:
         """Commit now what waits for a window."""
@@ -309,7 +325,7 @@ class BlockingGroup:
 
     def _starts_at(self, linger_until: float) -> float:
         """Return when the leader stops waiting for other callers, on the monotonic clock."""
-        if self.window.seconds:
+        if self.window is not None:
             return start_of(self._waiting)
         return 0.0 if len(self._waiting) >= self._expected else linger_until
 
@@ -384,7 +400,7 @@ class BlockingGroup:
         seconds = self.writer.gather_seconds(leader.deadline)
         if seconds > 0 and self._interrupted is None:
             leader.wake.acquire(timeout=seconds)  # nobody ends it: there is no use in haste
-        elif self.window.seconds or self._expected > len(self._waiting):
+        elif self.window is not None or self._expected > len(self._waiting):
             self._await_others(leader)
         with self._lock:
             self._lingering = None

@@ -24,7 +24,6 @@ from ..core.job_ops import (
 from ..core.ops import Op
 from .writer import ShardWriter
 
-WINDOW_ITEMS_MAX = 1_000  # jobs that wait: then a window ends before its time
 LEASE_SHARE = 0.25  # of what is left of a lease: a window takes no more
 CALL_SHARE = 0.5  # of what is left of a call's time
 MEETING_WINDOWS = 10  # that operations wait after two calls met
@@ -46,7 +45,7 @@ class Window:
     """The window of one writer."""
 
     def __init__(self, seconds: float, writer: ShardWriter) -> None:
-        self.seconds = seconds  # 0: operations wait for no others
+        self.seconds = seconds
         self._writer = writer
         self._met_at = -math.inf  # when two calls were under way at once, on the monotonic clock
 
@@ -59,9 +58,11 @@ class Window:
         if meets:
             self._met_at = now
         alone = now - self._met_at > MEETING_WINDOWS * self.seconds
-        if alone or not ops or not all([type(op) in _LEASES for op in ops]):
+        if alone or not ops or not all(type(op) in _LEASES for op in ops):
             return now
-        return now + max(0.0, min(self.seconds, CALL_SHARE * (deadline - now), LEASE_SHARE * self._lease_s(ops)))
+        return now + max(
+            0.0, min(self.seconds, CALL_SHARE * (deadline - now), LEASE_SHARE * self._lease_s(ops))
+        )
 
     def _lease_s(self, ops: Sequence[Op]) -> float:
         """Return the shortest time that is left of a lease of these operations, in seconds.

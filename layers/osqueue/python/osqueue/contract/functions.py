@@ -26,6 +26,7 @@ SCOPES = "OSQUEUE_SCOPES"  # what scopes of tokens begin with; may be absent: to
 SERVICE = "OSQUEUE_SERVICE"  # the deployment's name, on each line of the log and each metric; consumers', too
 METRICS_NAMESPACE = "osqueue"
 LOG_LEVEL = "OSQUEUE_LOG_LEVEL"  # DEBUG, INFO, WARNING or ERROR: which lines the log gets
+WINDOW = "OSQUEUE_WINDOW"  # seconds that an operation waits for those of other requests; may be absent: 0
 LOG_FORMAT = "AWS_LAMBDA_LOG_FORMAT"  # set by Lambda itself, by the function's logging configuration
 
 HANDLER = "handler.handler"  # as deployed: of functions/<name>/handler.py

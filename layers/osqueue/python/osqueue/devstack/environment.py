@@ -98,6 +98,7 @@ def environment_of(
         functions.SERVICE: prefix,
         functions.LOG_FORMAT: "JSON",
         functions.LOG_LEVEL: os.environ.get(functions.LOG_LEVEL, "INFO"),
+        functions.WINDOW: os.environ.get(functions.WINDOW, ""),
         "AWS_REGION": region,
         "AWS_DEFAULT_REGION": region,
         "AWS_EXECUTION_ENV": EXECUTION,

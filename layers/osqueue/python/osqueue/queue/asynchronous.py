@@ -45,6 +45,7 @@ from .batches import AsyncBatch, BatchWish
 from .events import wait_seconds
 from .flow_methods import Awaiting, with_options_of
 from .lease import AsyncLease
+from .opening import Windowed
 from .options import QueueOptions, WorkerOptions, worker_class
 from .watch import POLL_SECONDS_DEFAULT, JobWatch
 
@@ -56,11 +57,10 @@ M = TypeVar("M")
 R = TypeVar("R")
 
 
-class AsyncRunner(Awaiting):
+class AsyncRunner(Windowed, Awaiting):
     """Runs flows that commit: each in the task of its caller, who shares the commits of the others."""
 
     machine: Machine
-    _window_s: float
     _place: Any
     _writers: Writers
     _tell_async: Any
@@ -78,10 +78,6 @@ class AsyncRunner(Awaiting):
                 self._writers[shard], self._driver, self._event_queue, self._window_s
             )
         return self._commit_groups[shard]
-
-    def _end_windows(self) -> list[asyncio.Task[None]]:
-        ended = [group.end_window() for group in self._commit_groups.values()]
-        return [task for task in ended if task is not None]
 
     def _attach(self) -> None:
         """Bind this object to the running event loop. Raises Rejected while another one uses it."""

@@ -171,18 +171,6 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
         """Make what runs the flows."""
         raise NotImplementedError
 
-    def _end_windows(self) -> Any:
-        """Commit now what waits for a window."""
-        raise NotImplementedError
-
-    def _suspend_window(self, suspended: bool) -> None:
-        """Let no operation wait for others until this is called with False: the process is about to end."""
-        self._window_s = 0.0 if suspended else self.window
-        for group in list(self._commit_groups.values()):
-            group.window.seconds = self._window_s
-        if suspended:
-            self._end_windows()
-
     def _opened(self, place: CountingStore | Transport) -> EmbeddedFlows | RemoteFlows:
         """What everybody but an operator does, as flows: over a store, or over an API."""
         if isinstance(place, CountingStore):

@@ -35,6 +35,7 @@ from .batches import Batch, BatchWish
 from .events import wait_seconds
 from .flow_methods import Blocking, with_options_of
 from .lease import Lease
+from .opening import Windowed
 from .options import QueueOptions, WorkerOptions, worker_class
 from .watch import POLL_SECONDS_DEFAULT, JobWatch
 
@@ -46,11 +47,10 @@ M = TypeVar("M")
 R = TypeVar("R")
 
 
-class BlockingRunner(Blocking):
+class BlockingRunner(Windowed, Blocking):
     """Runs flows that commit: each on the thread of its caller, who shares the commits of the others."""
 
     machine: Machine
-    _window_s: float
     _place: Any
     _writers: Writers
     _tell: Any
@@ -67,10 +67,6 @@ class BlockingRunner(Blocking):
             made = BlockingGroup(self._writers[shard], self._driver, self._event_queue, self._window_s)
             self._commit_groups.setdefault(shard, made)  # one step, so two threads get the same one
         return self._commit_groups[shard]
-
-    def _end_windows(self) -> None:
-        for group in list(self._commit_groups.values()):
-            group.end_window()
 
     def _run(self, flow: QueueFlow[R]) -> R:
         forks.refuse_nested_call()

@@ -108,7 +108,9 @@ class Worker:
         self._turns: dict[ShardChoice, asyncio.Task[None]] = {}  # under way
         self._failures: dict[ShardChoice, int] = {}  # in a row
         self._turn_at: dict[ShardChoice, float] = {}  # monotonic: no turn before, after an error
-        self._gather_s = min(queue.window, LEASE_SHARE * self.lease)  # from one turn to the next, while jobs run
+        self._gather_s = min(
+            queue.window, LEASE_SHARE * self.lease
+        )  # from one turn to the next, while jobs run
         self._turn_began: dict[ShardChoice, float] = {}  # monotonic: the latest one
 
     # ── What it does ─────────────────────────────────────────────────────────
