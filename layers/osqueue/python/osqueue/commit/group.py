@@ -451,7 +451,7 @@ class BlockingGroup:
                 if self._interrupted is not None or seconds <= 0:
                     return
                 self._lingering = leader
-            if not leader.wake.acquire(timeout=seconds):
+            if not leader.wake.acquire(timeout=seconds) or self.window is None:
                 return
 
     def _pass_on(self, waiters: Sequence[CommitWaiter] = ()) -> None:
