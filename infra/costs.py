@@ -42,13 +42,17 @@ WAKE_SECONDS = 0.02  # a request to Lambda for a consumer, likewise
 HEAD_BYTES = 20_000  # a head under steady work; each commit writes one
 ARCHIVE_BYTES_A_JOB = 35
 
-# Requests to the store. A commit is one PUT; its answer tells the new version, so who commits next, and nobody else did
-# in between, needs no GET. Of the deployed functions each has processes of its own, and somebody else always did.
+# Requests to the store. A commit is one PUT. Its response has the new version, so the next commit of the same writer
+# needs no GET of the head if no other writer committed in between. Of the deployed functions each has processes of its
+# own, so another writer always did. Writers also look where others publish their requests: at the door.
 COMMITS_A_LIFE = 3  # enqueue, claim, complete
 COMMITS_A_PUSH = 2  # of these by the consumer: a claim, and a turn in which nothing is left
-GET_A_CALL = 1.0  # of a function that commits
-GET_A_PUSH = 1.0  # of a consumer that was here before, for the head and the queue's settings in it
-LIST_A_CALL = 1 / 9  # for what others have announced: where such calls follow each other within a second
+GET_A_COMMIT_ALONE = 1 / 4  # the door, beside every fourth swap
+GET_A_CALL = 1.75  # of a function that commits: the head, and the door where it most likely changes something
+GET_A_COMMIT_PUSHED = 2.0  # of who enqueues and finds what a consumer wrote: the head and the door
+GET_A_PUSH = (
+    2.0  # of a consumer that was here before: the head, with the queue's settings in it, and the door
+)
 JOBS_A_SHELF = (
     60  # finished jobs leave the head together, at least this many or as many as finish in one call
 )
@@ -153,7 +157,6 @@ def used(load: Workload) -> Usage:
         + LIST_A_TICK * ticks
         + clocks
         + 2 * backups
-        + (LIST_A_CALL * commits if deployed else 0.0)
     )
     get = (
         GET_A_RESULT * load.results * load.jobs
@@ -162,9 +165,7 @@ def used(load: Workload) -> Usage:
         + GET_A_PASS * passes
         + clocks
         + backups
-        + (
-            GET_A_CALL * commits if deployed else GET_A_CALL * pushes
-        )  # who pushes finds what a consumer wrote
+        + commits * (GET_A_CALL if deployed else GET_A_COMMIT_PUSHED if pushes else GET_A_COMMIT_ALONE)
         + GET_A_PUSH * pushes
     )
     calls = commits + looks + words if deployed else 0.0

@@ -86,7 +86,7 @@ def test_the_requests_of_plain_jobs_are_those_that_are_counted(queue: Queue[Any]
     count = asked(queue, lambda: live(queue, jobs, batch))
     put, get = of_work(Workload(jobs, batch, way="embedded"))
     assert count["put"] + count["list"] == pytest.approx(put, rel=TOLERANCE)
-    assert count["get"] == get == 0
+    assert count["get"] == pytest.approx(get, abs=1)
 
 
 def test_the_requests_of_jobs_with_ids_whose_results_are_read_are_those_that_are_counted(

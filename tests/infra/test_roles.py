@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from osqueue import limits
 from osqueue.bulk.writer import BulkWriter
 from osqueue.contract.functions import FUNCTIONS
 from osqueue.contract.operations import ROUTES
@@ -55,16 +57,20 @@ class Deployment:
         }
         self.rival = Api(self.store, machine=self.clock)
         self.keys = keys.KeySource(self.clock)
+        self.asked: Counter[str] = Counter()  # by function
         self.writers = 0  # that died after they had announced a job
 
     def ask(self, function: str, method: str, path: str, body: Any = None, **query: str) -> Any:
         """One request, sent to a function; its answer's body."""
         data = b"" if body is None else json.dumps(body).encode()
-        # A rival's commit comes in between, so that the function announces, combines and cleans up.
+        # A rival's commit comes in between, so that the function publishes, or announces, combines and cleans up.
         self.gates[function].rival = self._commit_first
-        answer = self.apis[function].answer(
-            ApiRequest(method, f"/v1/queues{path}", tuple(query.items()), data)
-        )
+        self.asked[function] += 1
+        few = limits.FEW_WRITERS_MAX if self.asked[function] % 2 == 0 else 0
+        with patch.object(limits, "FEW_WRITERS_MAX", few):
+            answer = self.apis[function].answer(
+                ApiRequest(method, f"/v1/queues{path}", tuple(query.items()), data)
+            )
         self.gates[function].rival = None
         assert answer.status < 500, (function, path, answer.body, self.gates[function].refused)
         return json.loads(answer.body) if answer.body else None

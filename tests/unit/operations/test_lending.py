@@ -148,8 +148,8 @@ def test_where_commits_take_longer_than_a_slot_lives_jobs_start(
     while machine.seconds < began + 200:
         claimed, _ = steps(queue, machine, queue._flows.claim(1, wait=20))
         started += len(claimed.leases)
-    assert started > 40
-    assert pacer.status().number < started + 10  # it takes some until the queue knows how long commits take
+    assert started > 20  # a commit takes three seconds and more
+    assert pacer.status().number < started + 20  # it takes some until the queue knows how long commits take
 
 
 def test_a_shard_that_is_ahead_of_its_limiter_takes_no_slots_from_others(

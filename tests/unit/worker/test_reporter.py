@@ -43,7 +43,8 @@ def test_each_batch_is_one_call_and_one_commit() -> None:
     assert transport.routes == ["turn"] * (1 + BATCHES + 1)
     after = transport.api.store.requests
     assert store.count == 1 + BATCHES
-    assert after["get"] - before["get"] <= 1
+    # The head once, and beside every fourth swap the door of few writers.
+    assert after["get"] - before["get"] <= 1 - (1 + BATCHES) // -4
 
 
 def test_claims_of_several_handlers_ride_as_well() -> None:
