@@ -29,14 +29,15 @@ ARCHIVE = "archive/*"
 BACKUPS = "backup/*"
 BATCHES = "batches/*"  # of bulk writes, which Spark makes
 WORKERS = "????/*/*/workers/*"  # what workers say of themselves
+NEWS = "news"  # at which heads a rest has ended
 KEPT = (ARCHIVE, BACKUPS)
 
 
 class Access(Struct, frozen=True):
     """Keys by what may be done with them. Everybody may list keys: they hold no payload, no result and no id."""
 
-    read: tuple[str, ...] = (SHARDS, INTENTS)
-    write: tuple[str, ...] = (SHARDS, INTENTS)
+    read: tuple[str, ...] = (SHARDS, INTENTS, NEWS)
+    write: tuple[str, ...] = (SHARDS, INTENTS, NEWS)
     delete: tuple[str, ...] = (INTENTS,)  # whoever commits removes the announcements it took along
     borrows: bool = False  # does it claim, and so commit in the heads of limiters that queues share?
 
@@ -50,22 +51,22 @@ class Access(Struct, frozen=True):
 
 ACCESS: dict[str, Access] = {
     # A new id is entered, or read to tell a duplicate; the first job of a queue registers it.
-    "enqueue": Access(read=(SHARDS, INTENTS, IDS), write=(SHARDS, INTENTS, IDS, REGISTER)),
+    "enqueue": Access(read=(SHARDS, INTENTS, NEWS, IDS), write=(SHARDS, INTENTS, NEWS, IDS, REGISTER)),
     "claim": Access(borrows=True),
     "complete": Access(),
     "heartbeat": Access(delete=(INTENTS, WORKERS)),  # a worker that ends takes its entry away
     # Jobs are asked for by ids, and told of after the queue has forgotten them; a first upload registers its queue.
-    "jobs": Access(read=(SHARDS, INTENTS, IDS, ARCHIVE), write=(SHARDS, INTENTS, REGISTER)),
+    "jobs": Access(read=(SHARDS, INTENTS, NEWS, IDS, ARCHIVE), write=(SHARDS, INTENTS, NEWS, REGISTER)),
     # Purging rewrites a job wherever it lies, in the archive and in backups, too; settings may make a queue.
     "queues": Access(
-        read=(SHARDS, INTENTS, IDS, ARCHIVE, BACKUPS),
-        write=(SHARDS, INTENTS, REGISTER, ARCHIVE, BACKUPS),
+        read=(SHARDS, INTENTS, NEWS, IDS, ARCHIVE, BACKUPS),
+        write=(SHARDS, INTENTS, NEWS, REGISTER, ARCHIVE, BACKUPS),
         delete=(INTENTS, BODIES, UPLOADS, IDS, ARCHIVE),
     ),
     # Upkeep: ids of jobs that are over, the archive, backups, old batches, lost workers, and what nobody refers to.
     "reaper": Access(
-        read=(SHARDS, INTENTS, IDS, ARCHIVE, BACKUPS, BATCHES),
-        write=(SHARDS, INTENTS, IDS, ARCHIVE, BACKUPS),
+        read=(SHARDS, INTENTS, NEWS, IDS, ARCHIVE, BACKUPS, BATCHES),
+        write=(SHARDS, INTENTS, NEWS, IDS, ARCHIVE, BACKUPS),
         delete=(INTENTS, SEGMENTS, BODIES, TABLES, EVENTS, UPLOADS, IDS, BACKUPS, BATCHES, WORKERS),
     ),
 }
@@ -103,6 +104,7 @@ OF_ONE_QUEUE: dict[str, str] = {
     ARCHIVE: "archive/queue={queue}/*",
     BACKUPS: "backup/{queue}/*",
     BATCHES: "batches/{queue}/*",
+    NEWS: NEWS,  # one object for all queues of a store
 }
 
 # And those of limiters: which of them a queue uses is a setting, so whoever borrows may borrow of any.
@@ -122,4 +124,5 @@ WHY: dict[str, str] = {
     ARCHIVE: "The archive's parts are named by queue, hour and content.",
     BACKUPS: "The copies of heads and the lists of purged jobs are named by queue, shard and hour.",
     BATCHES: "A batch of a bulk write has one key, made of its id's hash.",
+    NEWS: "One object names the heads at which a rest has ended, of all queues.",
 }

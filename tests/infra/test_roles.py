@@ -17,6 +17,7 @@ import pytest
 
 from osqueue import limits
 from osqueue.bulk.writer import BulkWriter
+from osqueue.commit import news
 from osqueue.contract.functions import FUNCTIONS
 from osqueue.contract.operations import ROUTES
 from osqueue.core.encoding import decode_head
@@ -35,6 +36,7 @@ from osqueue_cdk.access import ACCESS
 from tests.support.gate import Gate
 
 HOUR, DAY = 3_600, 86_400
+REST = news.REST_MS // 1000 + 1  # seconds
 LARGE = "x" * (2 * INLINE_BYTES_MAX)
 VERY_LARGE = b'"%s"' % (b"x" * 5_000_000)  # no request and no answer holds it
 GHOSTS = 200  # so that some of them are looked at, in whichever hours the passes are
@@ -50,6 +52,8 @@ class Deployment:
     ) -> None:
         self.clock = Clock()
         self.store = MemoryStore(self.clock)
+        self.store.look_pace = base.Store.look_pace  # where looks cost money, ends of rests are reported
+        self.store.perform(base.PutIfAbsent(news.NEWS, news.encoded(())))
         self.gates = {name: Gate(self.store, [*role, *bucket], policies) for name, role in roles.items()}
         self.apis = {
             name: Api(gate, routes=[each for each in ROUTES if each.function == name], machine=self.clock)
@@ -188,6 +192,8 @@ def live(at: Deployment) -> None:
     at.ask("complete", "POST", "/films/completions", ended)
     assert "download" in at.ask("jobs", "GET", f"/films/jobs/{film['job_id']}/result")
     at.ask("queues", "POST", "/films/purge", {"jobs": [film["job_id"]]})
+    for number in range(2):  # each function learns that news are wanted, then it reports the end of a rest
+        end_rests(at, number)
     drawn = keys.key_of(newest)
     ghost = drawn[:-2] + bytes([drawn[-2] ^ 7, 0])  # of a job that nobody came to enqueue
     for n in range(GHOSTS):
@@ -214,6 +220,22 @@ def live(at: Deployment) -> None:
     at.ask("jobs", "GET", f"/emails/jobs/{claimed[0]['job_id']}/story")
     at.clock.advance(30 * DAY)
     at.reap()
+
+
+def end_rests(at: Deployment, number: int) -> None:
+    """Let a commit of each function be the first one for a while."""
+    job = at.ask("enqueue", "POST", "/rests/jobs", {"payload": 1})["job_id"]
+    at.clock.advance(REST)
+    (leased,) = at.ask("claim", "POST", "/rests/claims", {"limit": 1, "lease": 600})["jobs"]
+    assert leased["job_id"] == job
+    for function, method, path, body in (
+        ("heartbeat", "POST", "/heartbeats", {"leases": [_lease(leased)]}),
+        ("jobs", "DELETE", f"/jobs/{job}", None),
+        ("complete", "POST", "/completions", {"completions": [_lease(leased)]}),
+        ("queues", "PATCH", "", {"dead_ttl": (number + 1) * DAY}),
+    ):
+        at.clock.advance(REST)
+        at.ask(function, method, f"/rests{path}", body)
 
 
 def _lease(job: dict[str, Any]) -> dict[str, str]:

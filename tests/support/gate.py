@@ -44,6 +44,10 @@ class Gate(Rivalled):
         self.used: set[tuple[str, str]] = set()  # statement and resource pattern
         self._statements, self._policies = statements, policies
 
+    @property
+    def place(self) -> object:
+        return self  # of a process of its own
+
     def clock_ms(self) -> int | None:
         return None  # as on S3, whose clock has to be measured
 

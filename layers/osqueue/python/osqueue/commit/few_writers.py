@@ -165,14 +165,18 @@ class _Sharing:
         writer = self.writer
         began = writer.machine.moment()
         looks = self.publications.looks(head.state, writer.env, writer.contended(head)) if read else []
-        replies = yield All((Get(writer.root + HEAD, unless=head.version), *looks))
+        news = self.run.looks_at_news()
+        replies = yield All((Get(writer.root + HEAD, unless=head.version), *news, *looks))
         self.run.deadline.complain(replies[0])  # a look that fails finds nothing
         looked = writer.see(replies[0], began)
+        if writer.news is not None:
+            writer.news.see(news, replies[1 : 1 + len(news)], began.monotonic)
         if not read:
             self.others = None
         elif looked is not None:
             self.publications.note_look(writer.machine.monotonic() - began.monotonic)
-            self.others = self.publications.take_in(looked.state, writer.env, looks, replies[1:])
+            found = replies[1 + len(news) :]
+            self.others = self.publications.take_in(looked.state, writer.env, looks, found)
         return looked
 
     def publish(self, pause: float) -> Flow[None]:

@@ -82,6 +82,7 @@ class Commit(Steps):
         self.ops = ops
         self.cached = writer.head  # as it was known before; a look brings another object, whatever it finds
         self.stale = False  # is the known head worth a look before a commit on it?
+        self.changes = not self.only_looks()
 
     def run(self) -> Flow[CommitResult]:
         while True:

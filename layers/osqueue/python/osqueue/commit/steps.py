@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from .. import crontab, limits
+from ..clock import Moment
 from ..core.backlog import NeededRange
 from ..core.claim_search import needs_of_claims
 from ..core.context import ReductionContext, StagedObject
@@ -13,11 +14,23 @@ from ..core.reduce import Reduction, Told, reduce
 from ..core.state import State
 from ..core.timers import has_due_timers
 from ..errors import Throttled, Unknown
-from ..stores.base import Delete, Failed, Found, Get, Listed, PutIfAbsent, PutIfMatch, Refused, Written
+from ..stores.base import (
+    Delete,
+    Failed,
+    Found,
+    Get,
+    Listed,
+    PutIfAbsent,
+    PutIfMatch,
+    Refused,
+    StoreReply,
+    Written,
+)
 from .announcements import Announcements
 from .block_reader import Place, read_blocks
 from .deadline import Deadline
 from .effects import All, Flow
+from .news import REST_MS, NewsRequest
 from .request_status import CommitResult, RequestStatus, outcomes_of, status_of_request
 from .writer import HEAD, Head, ShardWriter
 
@@ -52,6 +65,7 @@ class Steps:
     """One run of the protocol, as far as all paths share it."""
 
     def __init__(self, writer: ShardWriter, deadline: float, look_first: bool) -> None:
+        self.changes = False  # does this call most likely change the head?
         self.look_first = look_first  # take along what is announced, contended or not
         self.writer = writer
         self.deadline = Deadline(writer, deadline)
@@ -68,7 +82,7 @@ class Steps:
         """Read the head until the store returns it or the deadline passes."""
         self.deadline.in_time()
         tries = 0
-        while not isinstance(head := (yield from self.writer.read_head()), Head):
+        while not isinstance(head := (yield from self.writer.read_head(self.looks_at_news())), Head):
             tries += 1
             yield from self.deadline.back_off(tries, head)
         return head
@@ -182,6 +196,36 @@ class Steps:
             self.writer.redraw()
         raise BeginAgain
 
+    # ── News ─────────────────────────────────────────────────────────────────
+    def ends_rest(self, head: Head | None) -> bool:
+        """Return whether a commit on this head ends a rest, as far as is known."""
+        if head is None or head.version is None:
+            return True
+        return self.writer.now_ms(head.state) - head.state.now_ms >= REST_MS
+
+    def looks_at_news(self) -> Sequence[Get]:
+        """Return what to read beside the head, so that the commit after it can report the end of a rest."""
+        writer = self.writer
+        changes = self.changes or (writer.head is None and writer.will_write)
+        if writer.news is None or not changes or not self.ends_rest(writer.head):
+            return ()
+        return (writer.news.look(),)
+
+    def news_of_rest(self, head: Head) -> Sequence[NewsRequest]:
+        """Return what to send beside a swap of this head to report the end of its rest."""
+        writer = self.writer
+        if writer.news is None or not self.ends_rest(head):
+            return ()
+        return writer.news.report(writer.root, writer.machine)
+
+    def send_news(self, request: NewsRequest, reply: StoreReply, began: Moment) -> Flow[None]:
+        """Report the end of a rest after the swap, if the request beside it could not."""
+        news, writer = self.writer.news, self.writer
+        assert news is not None
+        while again := news.report_again(request, reply, began.monotonic, writer.root, writer.machine):
+            (request,), began = again, writer.machine.moment()
+            reply = yield request
+
     # ── To commit it ─────────────────────────────────────────────────────────
     @property
     def direct_ms_max(self) -> int:
@@ -275,8 +319,9 @@ class Steps:
         starts = range(0, len(done), SETTLED_PER_DELETE_MAX)
         deletes = [Delete(done[at : at + SETTLED_PER_DELETE_MAX], wait_seconds=0.0) for at in starts]
         looks = writer.looks_beside(reduction.state)
-        if deletes or looks:
-            reply, *others = yield All((put, *looks, *deletes))
+        news = self.news_of_rest(head)
+        if deletes or looks or news:
+            reply, *others = yield All((put, *looks, *deletes, *news))
         else:
             reply, others = (yield put), []
         if not isinstance(reply, Written):
@@ -293,6 +338,8 @@ class Steps:
         writer.won(reduction.state, reply.version, began)
         writer.keep_looks(looks, others[: len(looks)])
         self.applied = reduction.outcomes
+        if news:
+            yield from self.send_news(news[0], others[-1], began)
         outcomes = reduction.outcomes.get(request.identity)
         if outcomes is None:
             raise RequestRefused(CROWDED, reduction.told)

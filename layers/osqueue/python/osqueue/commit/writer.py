@@ -36,6 +36,7 @@ from ..stores.base import (
     room_below,
 )
 from .effects import All, Flow
+from .news import News
 from .publications import Publications, are_few
 from .retry import NEEDED, Tries, before_commit, is_refusal
 
@@ -146,6 +147,7 @@ class ShardWriter:
         self.observed = True  # does anybody want to know the transitions of its commits?
         self.wakes = False  # is there anybody who invokes the consumers that its commits wake?
         self.on_head: OnHead = _unheard
+        self.news: News | None = None  # where the ends of rests are reported; None: nowhere
         self.first: ShardWriter | None = None  # that of the queue's first shard, where this is another
         self.env = ""
         self.n = 0
@@ -259,14 +261,22 @@ class ShardWriter:
         draw = self.machine.uniform()
         return self.publications.publish(request, head.state, self.contended(head), draw)
 
-    def read_head(self) -> Flow[Head | StoreReply]:
-        """Read the head, unless it is still the known one. Return the store's reply if that is not a head."""
+    def read_head(self, looks: Sequence[Get] = ()) -> Flow[Head | StoreReply]:
+        """Read the head, unless it is still the known one. Return the store's reply if that is not a head.
+
+        ``looks`` are looks at the news, which are read beside it.
+        """
         began = self.machine.moment()
         get = Get(self.root + HEAD, unless=self.head.version if self.head else None)
+        first = self.head is None and self.will_write and self.publishes and self.clock_is_due()
+        puts = [self._clock_put()] if first else []
         reply: StoreReply
-        if self.head is None and self.will_write and self.publishes and self.clock_is_due():
-            reply, written = yield All((get, self._clock_put()))
-            self.clock_put = began if isinstance(written, Written) else None
+        if puts or looks:
+            reply, *others = yield All((get, *puts, *looks))
+            if puts:
+                self.clock_put = began if isinstance(others[0], Written) else None
+            if self.news is not None:
+                self.news.see(looks, others[len(puts) :], began.monotonic)
         else:
             reply = yield get
         return self.see(reply, began) or reply

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 from ..clock import Machine
 from ..commit.effects import HeadPlace, QueueFlow, Submit
+from ..commit.news import News
 from ..commit.retry import OBJECT, ask, before_commit
 from ..commit.writer import ShardWriter
 from ..core.queue_ops import ChangeSettings
@@ -41,6 +42,7 @@ class FlowContext:
         place: object = None,
         look_pace: LookPace = Store.look_pace,
         listen: Listen | None = None,
+        news: News | None = None,
     ) -> None:
         self.queue = queue
         self.codec = codec
@@ -49,6 +51,7 @@ class FlowContext:
         self.place = place  # distinguishes the store from others of this process
         self.look_pace = look_pace  # how often to look at a head
         self.listen = listen  # where the store can tell of a new one
+        self.news = news  # where commits report the ends of rests
         # The boards that it tells, and in which process.
         self._hearing: WeakKeyDictionary[object, int] = WeakKeyDictionary()
         self._dealt = 0  # how many times a shard was picked for new jobs

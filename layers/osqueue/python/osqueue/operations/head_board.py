@@ -5,6 +5,7 @@ whom it has news. For the commits of other processes the least patient of those 
 
     quick looks   while somebody here has lately been given what they waited for, or has just come to wait
     slow looks    otherwise: each pause twice as long as the last one, up to the longest
+    looks in turn at a head at rest, while this process reads the news of the store (``news_board``)
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 from weakref import WeakMethod
 
 from msgspec import Struct
@@ -34,7 +36,11 @@ TIMER_SECONDS = 1.0  # between two comparisons of the clocks: one of them may be
 DUE_AGAIN_SECONDS = 1.0  # between two claims of something due that the first one did not find
 HINTED_SECONDS = 1.0  # between two looks while the store sends a hint for each new head
 DISTRUST_SECONDS = 600.0  # without reliance on hints after a missed one
+REST_SECONDS = 15.0  # without another version, after which a head is at rest
 NEVER, NEVER_BEFORE = float("inf"), float("-inf")
+
+
+_NO_VERSION = object()  # differs from every version
 
 
 class Pace(Struct, frozen=True):
@@ -195,6 +201,14 @@ class Timer(Struct):
     tried: float  # monotonic seconds of the claim that it led to
 
 
+class NewsReader(Protocol):
+    """What reads the news of a store for the boards of its heads."""
+
+    @property
+    def heads(self) -> int: ...
+    def covers(self, since: float, now: float) -> bool: ...
+
+
 def hint_of(board: HeadBoard) -> Told:
     """What a store calls with a new version of a board's head, as long as the board is there."""
     reference = WeakMethod(board.hint)
@@ -235,6 +249,10 @@ class HeadBoard:
         self._missed_at: int | None = None  # their number when a look found a head without a hint
         self._distrusted_until = float("-inf")  # monotonic seconds
         self._hint_waits = False  # a hint came while no waiter was there to look
+        self.news: NewsReader | None = None  # what reads the news of this head's store
+        self._unchanged: object = _NO_VERSION  # the version at the latest look
+        self._unchanged_since = NEVER  # monotonic seconds; before that another version was seen, or none
+        self._rests = False  # is the pause until the next look one of a head at rest?
         self._forget()
 
     def _forget(self) -> None:
@@ -261,13 +279,14 @@ class HeadBoard:
         if quick:
             self.active = now
         if not self._present:
-            self.looked = now
+            self.looked, self._rests = now, False
             # The store may begin to send hints after the waiter read the head. One quick look closes that gap.
             begin = self._is_hinted(now) and self._hints_at_look is None
             self.next_look = now + (waiter.pace.quick if begin else self._pause(waiter.pace, now))
         else:
             since = now if quick else self.looked
-            self.next_look = min(self.next_look, since + self._pause(waiter.pace, now))
+            if quick or not self._rests:
+                self.next_look = min(self.next_look, since + self._pause(waiter.pace, now))
         self._present[waiter] = None
         if isinstance(waiter, HeadListener):
             self._listeners[waiter] = None
@@ -308,7 +327,47 @@ class HeadBoard:
             self.pause *= 2
             self.pause = self._pause(pace, now)
             self.looked = now
-            self.next_look = now + self.pause * (1 + JITTER_SHARE * chance)
+            self.next_look = now + self._rest_pause(pace, now) * (1 + JITTER_SHARE * chance)
+
+    def _rest_pause(self, pace: Pace, now: float) -> float:
+        """Return the pause after a look: longer than usual while the head is at rest."""
+        if self._unchanged != self.version:
+            self._unchanged, self._unchanged_since = self.version, now
+        self._rests = False
+        news = self.news
+        if news is None or now - self.active < ACTIVE_SECONDS or now - self._unchanged_since < REST_SECONDS:
+            return self.pause
+        heads = news.heads
+        self._rests = heads > 1 and news.covers(now - REST_SECONDS, now)
+        return max(self.pause, pace.slow * heads) if self._rests else self.pause
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody in this process waits at the head."""
+        return bool(self._present)
+
+    def rouse(self) -> None:
+        """Look soon, and at the usual pace: the head has changed or is about to, or no waiter reads the news."""
+        with self._lock:
+            looker = self._end_rest()
+        if looker is not None:
+            looker.tell()
+
+    def _ended_rest(self) -> list[HeadWaiter]:
+        """End the rest if the head has another version than at the latest look. Return who looks from now on."""
+        if not self._rests or self.version == self._unchanged:
+            return []
+        looker = self._end_rest()
+        return [] if looker is None else [looker]
+
+    def _end_rest(self) -> HeadWaiter | None:
+        """Return the waiter that has to look now."""
+        self._unchanged, self._rests, self.pause = _NO_VERSION, False, 0.0
+        looker = self._looker
+        self._hint_waits = self._hint_waits or looker is None
+        if looker is not None:
+            self.next_look = min(self.next_look, self.looked + looker.pace.quick)
+        return looker
 
     def found(self) -> None:
         """Note that a look found a new head. If no hint came since the look before, a hint may be lost."""
@@ -330,6 +389,9 @@ class HeadBoard:
         """Keep why the latest look failed. Log the first failure in a row, unless the waiters raise it themselves."""
         with self._lock:
             self.silence = error
+            if self._rests:
+                self._end_rest()
+            self._unchanged = _NO_VERSION
             begins = not self._failing and not error.permanent
             self._failing = self._failing or begins
         if begins:
@@ -369,7 +431,7 @@ class HeadBoard:
             newest = self._take(state, version)
             if newest:
                 self._note_success()
-            told = self._seen(state, newest)
+            told = [*self._seen(state, newest), *self._ended_rest()]
         for waiter in told:
             waiter.tell()
 
@@ -380,9 +442,10 @@ class HeadBoard:
             self._take(state, version)
             self.looks = looks  # it was not found to be current just now
             assert self.state is not None
-            news = waiter.hears(self.root, self.state)
-        if news:
-            waiter.tell()
+            told: list[HeadWaiter] = [waiter] if waiter.hears(self.root, self.state) else []
+            told += self._ended_rest()
+        for each in told:
+            each.tell()
 
     def _seen(self, state: State, newest: bool) -> Iterable[HeadWaiter]:
         """Those to tell of a head."""

@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from weakref import WeakValueDictionary
 
 from .. import forks
+from ..commit.news import News
 from ..core.state import ARCHIVE_ONLY, CANCELLED, COMPLETED, FAILED, Span, State, TableRef
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError
 from ..objects.lookup import JobLocation, find_in_head
 from .head_board import HeadBoard, HeadWaiter, Pace
+from .news_board import NewsBoard
 
 OVER = (COMPLETED, FAILED, CANCELLED)
 SEARCH_SECONDS_MAX = 10.0  # whoever searches for longer has been interrupted: another may
@@ -277,6 +279,7 @@ class _Boards:
     def __init__(self) -> None:
         self._lock = forks.lock()
         self._boards: WeakValueDictionary[tuple[object, str], CompletionBoard] = WeakValueDictionary()
+        self._news: WeakValueDictionary[object, NewsBoard] = WeakValueDictionary()  # by store
         forks.at_beginning(self._start_afresh)
 
     def of(self, place: object, root: str) -> CompletionBoard:
@@ -286,9 +289,16 @@ class _Boards:
                 board = self._boards[place, root] = CompletionBoard(root)
             return board
 
+    def news_of(self, place: object, news: News) -> NewsBoard:
+        with self._lock:
+            board = self._news.get(place)
+            if board is None or board.read is not news:
+                board = self._news[place] = NewsBoard(news)
+            return board
+
     def _start_afresh(self) -> None:
         """Begin again in a fork's child: the threads that wait are the parent's."""
-        for board in list(self._boards.values()):
+        for board in [*self._boards.values(), *self._news.values()]:
             board.start_afresh()
 
 
@@ -298,3 +308,8 @@ _BOARDS = _Boards()
 def board_of(place: object, root: str) -> CompletionBoard:
     """The board of one shard of one store, the same for every Queue object of the process."""
     return _BOARDS.of(place, root)
+
+
+def news_board_of(place: object, news: News) -> NewsBoard:
+    """Return where all Queue objects of this process read the news of one store."""
+    return _BOARDS.news_of(place, news)

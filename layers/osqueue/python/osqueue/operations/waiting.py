@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -25,7 +25,8 @@ from .head_board import (
     hint_of,
     pace_of,
 )
-from .waiters import CompletionBoard, board_of
+from .news_board import HEADS_WITHOUT_NEWS, NewsBoard
+from .waiters import CompletionBoard, board_of, news_board_of
 
 POLL_SECONDS = 1.0  # between two looks of one who waits, at most
 
@@ -45,6 +46,16 @@ class WaitFlows(FlowContext):
             self._hearing[board] = process
             board.hinted = self.listen(board.root + HEAD, hint_of(board))
         return board
+
+    def news_board(self, boards: Iterable[CompletionBoard]) -> NewsBoard | None:
+        """Return where this process reads the news of the store for these boards; None: it looks at each head."""
+        if self.news is None:
+            return None
+        news = news_board_of(self.place, self.news)
+        for board in boards:
+            if board.news is not news:
+                news.add(board)
+        return news if news.heads > HEADS_WITHOUT_NEWS else None
 
     def pace(self, poll: float = POLL_SECONDS) -> Pace:
         """How often to look, at a store of this kind."""
@@ -121,15 +132,21 @@ class WaitFlows(FlowContext):
                 head = self.writers[shard].head if heads is None else heads[shard]
                 if head is not None and head.version is not None:
                     board.offer(waiter, head.state, head.version)
+            news = self.news_board(boards.values())
+            if news is not None:
+                stack.enter_context(news.present(waiter, self.machine.monotonic()))
             while True:
                 waiter.news = False
                 now = self.machine.monotonic()
+                if news is not None and news.look_at(waiter, now) <= now:
+                    yield from news.look(waiter.pace, now, self.machine.uniform())
+                    now = self.machine.monotonic()
                 closed = waiter.closed_until if isinstance(waiter, WorkWaiter) else NEVER_BEFORE
                 late = [board for board in boards.values() if max(closed, board.look_at(waiter, now)) <= now]
                 if late and not waiter.ready:
                     yield from self.look(late, waiter.pace)
                     now = self.machine.monotonic()
-                at = until
+                at = until if news is None else min(until, news.look_at(waiter, now))
                 for shard, board in boards.items():
                     if board.refused_since(began):
                         return

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 from .. import limits
 from ..clock import MACHINE, Machine
 from ..commit.effects import HeadPlace, QueueFlow, Submit
+from ..commit.news import news_of
 from ..commit.writer import ShardWriter
 from ..errors import NotSupported
 from ..lazy import lazy
@@ -174,9 +175,8 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
     def _opened(self, place: CountingStore | Transport) -> EmbeddedFlows | RemoteFlows:
         """What everybody but an operator does, as flows: over a store, or over an API."""
         if isinstance(place, CountingStore):
-            return EmbeddedFlows(
-                self.name, self.codec, self.machine, self._writers, place.place, place.look_pace, place.listen
-            )
+            told = place.place, place.look_pace, place.listen, news_of(place)
+            return EmbeddedFlows(self.name, self.codec, self.machine, self._writers, *told)
         from ..client.flows import RemoteFlows
 
         return RemoteFlows(self.name, self.codec, self.machine, self.timeout)
@@ -229,6 +229,7 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
         writer.wakes = self._waker is not None
         writer.on_head = self.store.hearing(self.name, self._board(shard).see)
         writer.first = self._writers[0] if shard else None
+        writer.news = news_of(self.store)
         return writer
 
     def _deadline(self, submit: Submit, left: float | None = None) -> float:
