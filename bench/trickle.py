@@ -16,7 +16,6 @@ from msgspec import Struct
 
 from bench.contention import decoded_once
 from bench.few_writers import DOLLARS
-from bench.pair import RemoteStore
 from bench.row import BenchOptions, Figure, at_most
 from osqueue.queue.asynchronous import AsyncQueue
 from simulation.conditions import S3, Faults
@@ -24,6 +23,7 @@ from simulation.fibers import Host
 from simulation.loop import VirtualLoop
 from simulation.machine import VirtualMachine
 from simulation.network import Network
+from simulation.resting import RemoteStore
 from simulation.truth import Truth
 from simulation.world import World
 

@@ -113,6 +113,7 @@ class Clients(Struct, frozen=True):
     candidates: int = 0  # in an election; then there is nothing else
     paced: int = 0  # callers of a pacer; then there is nothing else
     borrowers: int = 0  # who claim from shards under one limiter; then there is nothing else
+    resting: int = 0  # queues at which a process waits; then there is nothing else
     limiters: int = 1  # between which an operator of theirs changes
     remotes: int = 0  # callers over an API
     servers: int = 3  # of that API

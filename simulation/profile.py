@@ -365,6 +365,20 @@ PROFILES = {
             ),
             clients=Clients(paced=8),
         ),
+        Profile("many queues", clients=Clients(resting=8)),
+        Profile(
+            "many queues fail",  # notices of ends of rests are lost, late and repeated
+            faults=Faults(
+                error=0.01,
+                refused=0.01,
+                lost=0.02,
+                late=0.01,
+                duplicate=0.03,
+                crash=0.001,
+                delay_seconds_max=60,
+            ),
+            clients=Clients(resting=8),
+        ),
         Profile(
             "lending",  # who claim from three shards under one limiter, which is paused and reset
             faults=BORROWERS_FAIL,

@@ -42,6 +42,7 @@ from .promises import Promises
 from .releases import ReleaseInUse, both_read
 from .remotes import Remotes
 from .report import RunReport
+from .resting import run_resting
 from .schedules import keep_schedules, remove_all
 from .shelves import Record
 from .surgeon import Surgeon
@@ -64,6 +65,8 @@ def simulate(seed: int, profile: Profile) -> RunReport:
         return _pace(seed, profile)
     if profile.clients.borrowers:
         return _lend(seed, profile)
+    if profile.clients.resting:
+        return run_resting(seed, profile)
     releases = both_read() if profile.clients.upgrade else nullcontext()
     with limited(profile.limits), releases, virtual_threads(), watched_flights():
         run = Run(seed, profile)
