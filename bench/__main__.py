@@ -29,6 +29,7 @@ NAMES = (
     "late",
     "bulk",
     "waiting",
+    "tenants",
     "limits",
     "kinds",
     "pacer",

@@ -21,10 +21,11 @@ from bench.few_writers import DOLLARS
 from bench.row import BenchOptions, Figure, at_least, at_most, ratio
 from osqueue.queue.asynchronous import AsyncQueue
 from simulation.conditions import S3, Faults, Latency
-from simulation.fibers import Host, VirtualStore
+from simulation.fibers import Host
 from simulation.loop import VirtualLoop
 from simulation.machine import VirtualMachine
 from simulation.network import Network
+from simulation.resting import RemoteStore
 from simulation.truth import Truth
 from simulation.world import World
 
@@ -46,15 +47,6 @@ class JobTally(Struct, frozen=True):
     @property
     def story(self) -> str:
         return f"{self.requests:.1f} requests a job, ${self.dollars:.1f} per million"
-
-
-class RemoteStore(VirtualStore):
-    """A store whose requests can be sent at once, and whose clock needs some."""
-
-    remote = True
-
-    def clock_ms(self) -> int | None:
-        return None
 
 
 class Side:
