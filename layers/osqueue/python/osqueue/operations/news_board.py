@@ -70,6 +70,11 @@ class NewsBoard(HeadBoard):
         """The number of heads at which this process waits."""
         return sum(1 for board in self._all() if board.is_awaited)
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether this process waits at so many heads that looks in turn and the news cost less."""
+        return self.heads > HEADS_WITHOUT_NEWS
+
     def covers(self, since: float, now: float) -> bool:
         """Return whether every notice from a moment until now was read, or will be by the next look."""
         late = PAUSES_TRUSTED * self.pause * (1 + JITTER_SHARE) + OVERDUE_SECONDS

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from .. import forks
@@ -17,7 +18,9 @@ from ..core.state import ARCHIVE_ONLY, CANCELLED, COMPLETED, FAILED, Span, State
 from ..errors import Damaged, NewerFormat, NotFound, OsqueueError
 from ..objects.lookup import JobLocation, find_in_head
 from .head_board import HeadBoard, HeadWaiter, Pace
-from .news_board import NewsBoard
+
+if TYPE_CHECKING:  # loaded where a process waits
+    from .news_board import NewsBoard
 
 OVER = (COMPLETED, FAILED, CANCELLED)
 SEARCH_SECONDS_MAX = 10.0  # whoever searches for longer has been interrupted: another may
@@ -290,6 +293,8 @@ class _Boards:
             return board
 
     def news_of(self, place: object, news: News) -> NewsBoard:
+        from .news_board import NewsBoard  # where a process waits: a function that answers at once does not
+
         with self._lock:
             board = self._news.get(place)
             if board is None or board.read is not news:

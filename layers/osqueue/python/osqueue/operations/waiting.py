@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..commit.effects import All, AwaitNews, QueueFlow
 from ..commit.writer import HEAD
@@ -25,8 +25,10 @@ from .head_board import (
     hint_of,
     pace_of,
 )
-from .news_board import HEADS_WITHOUT_NEWS, NewsBoard
 from .waiters import CompletionBoard, board_of, news_board_of
+
+if TYPE_CHECKING:  # loaded where a process waits
+    from .news_board import NewsBoard
 
 POLL_SECONDS = 1.0  # between two looks of one who waits, at most
 
@@ -55,7 +57,7 @@ class WaitFlows(FlowContext):
         for board in boards:
             if board.news is not news:
                 news.add(board)
-        return news if news.heads > HEADS_WITHOUT_NEWS else None
+        return news if news.is_needed else None
 
     def pace(self, poll: float = POLL_SECONDS) -> Pace:
         """How often to look, at a store of this kind."""
