@@ -144,6 +144,8 @@ class Network:
 
     def _perform(self, request: StoreRequest) -> StoreReply:
         """Let a request take effect now, unless it is a write too soon after another."""
+        if isinstance(request, PutIfMatch) and request.yields and self.turns.is_taken(request.key):
+            return Refused()
         gap = self.latency.swap_gap_s
         if not gap or not isinstance(request, WRITES):
             return self.truth.perform(request)

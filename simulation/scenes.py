@@ -34,6 +34,7 @@ from osqueue.stores.base import (
     Put,
     PutIfAbsent,
     PutIfMatch,
+    Refused,
     TakeTurn,
     Turn,
 )
@@ -75,6 +76,7 @@ class Play:
         self.promises = Promises(QUEUE, self.ledger, self.invariants.stories)
         self.book = SharedKeys()
         self.told: list[bytes] = []  # with the turn that was passed on last, to those who left notes
+        self.turn_held = False
 
     def actor(self, name: str) -> Actor:
         """Somebody with a process of their own."""
@@ -91,9 +93,13 @@ class Play:
         self.later(effect.seconds if isinstance(effect, Sleep) else STEP_SECONDS)
         if isinstance(effect, Sleep):
             return None
+        if isinstance(effect, PutIfMatch) and effect.yields and self.turn_held:
+            return Refused()
         if isinstance(effect, TakeTurn):
+            self.turn_held = True
             return Turn((), None, noted=False)
         if isinstance(effect, PassTurn):
+            self.turn_held = False
             self.told = [answer for _, answer in effect.answers]
             return Passed()
         if isinstance(effect, All):

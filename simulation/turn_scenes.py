@@ -10,7 +10,10 @@ from osqueue.core.job_ops import ClaimJobs
 from osqueue.core.queue_ops import ChangeSettings
 from osqueue.stores.base import Answered, Refused, TakeTurn, Turn
 
-from .scenes import Actor, Play
+from .ledger import Violation
+from .scenes import Actor, Play, head_swap
+
+BUSY_SECONDS = 2.0  # that a writer commits alone
 
 
 def turn_taken(effect: Effect) -> bool:
@@ -93,9 +96,27 @@ def answered_with_anothers(stage: Play) -> Any:
     return given(waiter, Answered(answer)).answer.outcomes[0].leases
 
 
+def joined(stage: Play) -> Any:
+    """A writer joins another, which commits without a turn as fast as it may."""
+    busy, joiner = actors(stage, "busy", "joiner")
+    stage.later(BUSY_SECONDS)
+    for _ in range(2):  # it notes that it has met no other for a while
+        busy.run(busy.commit(ChangeSettings(backoff_cap_ms=60_000)))
+    joiner.client.writer.shared = True
+    joiner.stop_after(joiner.commit(ChangeSettings(backoff_base_ms=9)), turn_taken)
+    joiner.go_on(head_swap)
+    busy.stop_at(busy.commit(ChangeSettings(backoff_cap_ms=70_000)), turn_taken)
+    if busy.pending is None:
+        raise Violation("a writer without the turn replaced the head before the writer that has it")
+    answer = joiner.go_on()
+    given(busy, Turn((), None, noted=True))
+    return answer
+
+
 SCENES: dict[str, Callable[[Play], Any]] = {
     "a note read once its writer is answered": read_again_once_answered,
     "a note read by two": read_by_two,
     "a note carried out too late": bypassed,
     "an answer to another's note": answered_with_anothers,
+    "a writer joins a busy one": joined,
 }

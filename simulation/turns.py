@@ -101,6 +101,11 @@ class TurnDesks:
         self.world = world
         self.desks: dict[str, Desk] = {}
 
+    def is_taken(self, key: str) -> bool:
+        """Return whether a writer has the turn at a key."""
+        desk = self.desks.get(key)
+        return desk is not None and desk.held is not None
+
     def perform(self, request: TakeTurn | PassTurn, deliver: Deliver) -> None:
         """A request about a turn arrives."""
         if isinstance(request, TakeTurn):

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from osqueue.commit import in_turn, protocol
+from osqueue.commit import in_turn, protocol, steps
 from osqueue.commit.effects import Flow
 from osqueue.commit.request_status import CommitResult
 from osqueue.commit.writer import Head
 from osqueue.core.ops import Request
+from osqueue.stores.base import PutIfMatch
 
 from .control import Control, in_scene, patched
 
@@ -55,6 +56,11 @@ def anothers_believed() -> AbstractContextManager[None]:
     return patched((in_turn, "_handed_over", handed_over))
 
 
+def swaps_that_do_not_yield() -> AbstractContextManager[None]:
+    """A writer that met no other for a while replaces the head whether or not another has the turn."""
+    return patched((steps, "PutIfMatch", lambda *arguments: PutIfMatch(*arguments[:5])))
+
+
 CONTROLS: tuple[Control, ...] = (
     Control(
         "an answer belongs to its request",
@@ -73,5 +79,10 @@ CONTROLS: tuple[Control, ...] = (
         "a note was left",
         begun_again_without_a_turn,
         (in_scene("a note carried out too late", "invariant 2|outside|granted"),),
+    ),
+    Control(
+        "a swap without a turn yields",
+        swaps_that_do_not_yield,
+        (in_scene("a writer joins a busy one", "a writer without the turn replaced the head"),),
     ),
 )

@@ -15,5 +15,9 @@ def test_what_belongs_to_other_notes_changes_no_answer(scene: str) -> None:
     assert play(SCENES[scene]) == ()
 
 
+def test_a_writer_that_joins_a_busy_one_wins_the_next_swap() -> None:
+    play(SCENES["a writer joins a busy one"])
+
+
 def test_a_writer_who_got_no_turn_finds_that_its_note_was_carried_out() -> None:
     assert len(play(SCENES["a note carried out too late"])) == 1

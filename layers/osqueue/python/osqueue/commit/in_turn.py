@@ -14,6 +14,9 @@ the turn. So contention makes batches larger, nobody loses a race, and no pause 
                  ▼
     reduce my request and all noted ones, PUT head If-Match ──▶ answer, pass the turn and the outcomes on
 
+A writer that has met no other for a while commits without a turn. Its swap *yields*: the store refuses it while another
+has the turn. So a writer that joins loses one swap at most to it.
+
 A turn makes a commit cheap, it does not make it safe. A holder may have been stopped and may go on when others have
 done without it; a note may be read twice, or after its writer has given up. The head is swapped as ever, and its
 session rows decide what was applied: see ``protocol``.

@@ -309,10 +309,11 @@ class Steps:
         body = writer.encoder.encode(reduction.state)
         sent, self.deadline.sent = self.deadline.sent, True
         began = writer.machine.moment()
+        yields = writer.turns and writer.turn is None and writer.is_alone(head)
         put = (
             PutIfAbsent(writer.root + HEAD, body, hot=True)
             if head.version is None
-            else PutIfMatch(writer.root + HEAD, body, head.version, self.deadline.left() / 2, hot=True)
+            else PutIfMatch(writer.root + HEAD, body, head.version, self.deadline.left() / 2, True, yields)
         )
         # All of them, or they would stand before younger announcements in the next listing. What another writer's lock
         # keeps now, the next combiner finds again.

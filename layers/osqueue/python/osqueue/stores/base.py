@@ -67,6 +67,7 @@ class PutIfMatch(Struct, frozen=True):
     version: str
     wait_seconds: float | None = None  # for others, in a store that locks; None: as long as the store likes
     hot: bool = False  # as for a PutIfAbsent
+    yields: bool = False  # Refused as well while another caller has the turn, where a store offers ``turns``
 
 
 class List(Struct, frozen=True):

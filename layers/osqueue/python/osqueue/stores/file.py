@@ -226,6 +226,8 @@ class FileStore(Store):
         return self._put_if_match(request, LockDeadline(request.wait_seconds, self._machine))
 
     def _put_if_match(self, request: PutIfMatch, patience: LockDeadline) -> Written | Refused:
+        if request.yields and self._turns.is_taken(request.key):
+            return Refused()
         if self._fsync and not isinstance(self.get(Get(request.key, request.version, length=0)), Unchanged):
             return Refused()  # without waiting for the winner's flush
         try:

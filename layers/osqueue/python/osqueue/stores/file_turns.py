@@ -20,7 +20,7 @@ import os
 import select
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -49,7 +49,7 @@ PIPE_BYTES_MAX = min(select.PIPE_BUF, 4096)
 # Its length; the checksum of what follows; what it is; the channel of the writer that waits.
 _FRAME = struct.Struct("<HIB16s")
 _CHECKED_FROM = 6
-_NOTE, _ANSWER, _WAKE = range(3)
+_NOTE, _ANSWER, _WAKE, _TAKEN = range(4)
 _NOBODY = b"\0" * 16
 
 
@@ -68,6 +68,12 @@ class Pipe:
     def is_gone(self) -> bool:
         """Has somebody removed it? Then nobody else reads it, or writes into it."""
         return os.fstat(self.descriptor).st_nlink == 0
+
+    def holds_something(self) -> bool:
+        """Return whether a read would bring something."""
+        poll = select.poll()  # of this call: two threads cannot use one at a time
+        poll.register(self.descriptor, select.POLLIN)
+        return bool(poll.poll(0))
 
     def read(self) -> bytes:
         """What is in it, at once."""
@@ -192,6 +198,18 @@ class FolderTurns:
             held.lock.close()
         return Passed()
 
+    def is_taken(self, key: str) -> bool:
+        """Return whether another caller has the turn at an object, or waits for it: then its box is not empty.
+
+        A turn that was waited for in vain does not count. What a killed holder left in the box goes with the next turn.
+        """
+        if self._machine.monotonic() < self._stuck.get(key, 0.0):
+            return False
+        try:
+            return self._box(key, make=False).holds_something()
+        except OSError:  # no caller has made a box here
+            return False
+
     def _turn(self, held: HeldTurn, own: WaitingNote | None) -> Turn:
         """What the holder gets."""
         try:
@@ -199,6 +217,7 @@ class FolderTurns:
         except BaseException:
             held.lock.close()  # its caller is interrupted, and may keep the traceback
             raise
+        self._fill(held.box, [_framed(_TAKEN, _NOBODY, b"")])
         held.since = self._machine.monotonic()
         held.notes = [note for note in notes if note != own]
         return Turn(tuple([note.content for note in held.notes]), held, noted=own is not None)
@@ -242,12 +261,12 @@ class FolderTurns:
             left.pop(0)  # else the notes of the dead would fill the box
         self._remember(held, len(answered) + len(left))
         box = held.box
-        self._fill(box, left)
+        self._fill(box, [note.frame() for note in left])
         held.lock.close()
         if not left:
             # Somebody may have put a note in after the box was emptied, and found the lock held just before this.
             left = _notes_in(box)
-            self._fill(box, left)
+            self._fill(box, [note.frame() for note in left])
         for note in left:
             if self._send(note, _WAKE, b""):
                 return
@@ -258,7 +277,7 @@ class FolderTurns:
         channel.clear()
         content = request.note if len(request.note) + _FRAME.size <= PIPE_BYTES_MAX else b""
         note = WaitingNote(channel.name, content)
-        self._fill(self._box(request.key), [note])
+        self._fill(self._box(request.key), [note.frame()])
         while True:
             held = self._lock(request.key)
             answer = channel.answer()
@@ -287,23 +306,27 @@ class FolderTurns:
             lock.close()
 
     # ── Boxes and channels ───────────────────────────────────────────────────
-    def _box(self, key: str) -> Pipe:
+    def _box(self, key: str, *, make: bool = True) -> Pipe:
         if self._process != os.getpid():
             with self._guard:
                 self._start_afresh()
         box = self._boxes.get(key)
         if box is None or box.is_gone():
             with self._guard:
-                self._prepare()
+                if make:
+                    self._prepare()
                 if len(self._boxes) >= PIPES_MAX:
                     self._boxes.clear()
-                box = self._boxes[key] = _open_pipe(f"{self.folder}/{_stem(key)}.box", self._access)
+                box = self._boxes[key] = self._opened(f"{self.folder}/{_stem(key)}.box", make)
         return box
 
-    def _fill(self, box: Pipe, notes: list[WaitingNote]) -> None:
-        for note in notes:
+    def _opened(self, path: str, make: bool) -> Pipe:
+        return _open_pipe(path, self._access) if make else Pipe(path, os.O_RDWR)
+
+    def _fill(self, box: Pipe, frames: Iterable[bytes]) -> None:
+        for frame in frames:
             try:
-                box.write(note.frame())
+                box.write(frame)
             except BlockingIOError:  # it is full: whoever waits tries the lock after a while
                 return
 

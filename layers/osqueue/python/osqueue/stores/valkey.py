@@ -103,6 +103,7 @@ if ARGV[1] == 'absent' then
 elseif ARGV[1] ~= 'any' and ARGV[1] ~= held then
   return 0
 end
+if #KEYS > 2 and redis.call('EXISTS', KEYS[3]) == 1 then return 0 end
 local now = redis.call('TIME')
 local header = ARGV[2] .. now[1] .. string.format('%03d', math.floor(now[2] / 1000))
 redis.call('SET', KEYS[2], header .. ARGV[4])
@@ -194,7 +195,7 @@ class ValkeyStore(Store):
             len(request.version) != VERSION_CHARS
         ):  # no version of ours, nor a word that stands for a condition
             return Refused()
-        version = self._write(request.key, request.body, request.version, request.hot)
+        version = self._write(request.key, request.body, request.version, request.hot, self._rivals(request))
         return Refused() if version is None else Written(version)
 
     def list(self, request: List) -> Listed:
@@ -282,7 +283,13 @@ class ValkeyStore(Store):
         (found,) = self._ask(("BLPOP", name, f"{seconds:.3f}"))
         return None if found is None else bytes(found[1])
 
-    def _write(self, key: str, body: bytes, condition: str, hot: bool = False) -> str | None:
+    def _rivals(self, request: PutIfMatch) -> tuple[str, ...]:
+        """Return the names that must not exist when the object is replaced."""
+        return (self._turns.name_of(request.key),) if request.yields and self._turns.waits_for(request.key) else ()
+
+    def _write(
+        self, key: str, body: bytes, condition: str, hot: bool = False, rivals: tuple[str, ...] = ()
+    ) -> str | None:
         """The new version, or None where the condition does not hold."""
         if len(body) > BODY_BYTES_MAX:
             raise Rejected(
@@ -292,7 +299,7 @@ class ValkeyStore(Store):
         version = f"{self._machine.bits(VERSION_CHARS * 4):0{VERSION_CHARS}x}"
         command = _call(
             _WRITE,
-            (self._index, self._name(key)),
+            (self._index, self._name(key), *rivals),
             (condition, version, key, body, self._channel(key) if hot else ""),
         )
         (done,) = self._ask(command, wait=True)

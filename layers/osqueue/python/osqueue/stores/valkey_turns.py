@@ -107,11 +107,14 @@ class ServerTurns:
         self._hear = hear
         self._stuck: dict[str, float] = {}  # by key: until when nobody waits, on the monotonic clock
 
+    def waits_for(self, key: str) -> bool:
+        """Return whether this caller would wait for the turn: not when it has just waited in vain."""
+        return self._machine.monotonic() >= self._stuck.get(key, 0.0)
+
     def take(self, request: TakeTurn) -> Turn | Answered | Refused:
         """Wait for the turn, or for somebody to carry the note out. Raises Unavailable, Timeout."""
         name = f"{self._machine.bits(WAITER_CHARS * 4):0{WAITER_CHARS}x}"
-        now = self._machine.monotonic()
-        stuck = now < self._stuck.get(request.key, 0.0)
+        now, stuck = self._machine.monotonic(), not self.waits_for(request.key)
         try:
             notes = self._try(request.key, name, b"" if stuck else request.note)
             if notes is not None:
@@ -171,7 +174,11 @@ class ServerTurns:
         return found if isinstance(found, list) else None
 
     def _places(self, key: str) -> tuple[str, str]:
-        return f"{self._prefix}:turn/{key}", f"{self._prefix}:box/{key}"
+        return self.name_of(key), f"{self._prefix}:box/{key}"
+
+    def name_of(self, key: str) -> str:
+        """Return what exists while a caller has the turn at an object."""
+        return f"{self._prefix}:turn/{key}"
 
     def _next(self) -> tuple[int, int, str]:
         """How the turn is handed on: how long it is kept for whom it is handed to, and where that one hears of it."""

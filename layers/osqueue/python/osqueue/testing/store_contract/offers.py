@@ -28,6 +28,7 @@ from ...stores.base import (
     PutIfMatch,
     Refused,
     Store,
+    StoreReply,
     StoreRequest,
     TakeTurn,
     Turn,
@@ -38,6 +39,7 @@ from .opening import PATIENCE, OpenStore, create, found, rule
 
 APART_MS_MAX = 60_000  # of the store's clock and its own times: a request may have stood still in between
 CALLERS = 6
+IN_VAIN_SECONDS = 0.6  # for a turn: a shorter wait need not count
 WRITES_MAX = 2_000  # together they take longer than a millisecond
 SECOND_MS = 1_000
 # (A version that a store would never give may be refused without asking anybody, so no condition on one is here.)
@@ -140,6 +142,38 @@ class OfferRules:
         again = store.perform(TakeTurn("head", b"fourth", PATIENCE))
         assert isinstance(again, Turn), again
         assert store.perform(PassTurn(again)) == Passed()
+
+    @rule
+    def test_a_swap_that_yields_is_refused_while_another_has_the_turn(
+        self, store: Store, open_store: OpenStore
+    ) -> None:
+        """A writer that is alone commits without a turn. One that joins must not lose each race to it.
+
+        After a wait in vain the swap is carried out: the holder of the turn stands still.
+        """
+        if not store.turns:
+            pytest.skip("the store offers no turns")
+        joiner = open_store()
+
+        def swap(version: str) -> StoreReply:
+            return store.perform(PutIfMatch("head", version.encode(), version, hot=True, yields=True))
+
+        first = swap(create(store, "head"))
+        assert isinstance(first, Written), first
+        held = joiner.perform(TakeTurn("head", b"", PATIENCE))
+        assert isinstance(held, Turn), held
+        assert swap(first.version) == Refused()
+        second = joiner.perform(PutIfMatch("head", b"joined", first.version, hot=True))
+        assert isinstance(second, Written), second
+        assert joiner.perform(PassTurn(held)) == Passed()
+        third = swap(second.version)
+        assert isinstance(third, Written), third
+        held = joiner.perform(TakeTurn("head", b"", PATIENCE))
+        assert isinstance(held, Turn), held
+        assert isinstance(store.perform(TakeTurn("head", b"", IN_VAIN_SECONDS)), Refused)
+        assert isinstance(swap(third.version), Written)
+        joiner.perform(PassTurn(held))
+        joiner.close()
 
     @rule
     def test_everybody_has_a_turn_or_an_answer_to_the_own_note(self, store: Store) -> None:
