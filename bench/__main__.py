@@ -18,6 +18,7 @@ NAMES = (
     "cycle",
     "writers",
     "embedded",
+    "visit",
     "valkey",
     "contention",
     "burst",
