@@ -214,11 +214,9 @@ class FileStore(Store):
             if stat_of(path) is not None:
                 return Refused()  # before the body is written and flushed for nothing
             written = self._create(path, request.body, self._fsync, request.hot)
-            if written is None:
-                return Refused()
-            if self._fsync:
+            if written is not None and self._fsync:
                 self._flushes.settle_key(request.key, written.version)
-            return written
+            return written or Refused()
         except OSError as error:
             self._fail("write", request.key, error)
 
@@ -232,11 +230,9 @@ class FileStore(Store):
             return Refused()  # without waiting for the winner's flush
         try:
             written = self._swap(request, self._fsync, patience, request.hot)
-            if written is None:
-                return Refused()
-            if self._fsync:
+            if written is not None and self._fsync:
                 self._flushes.settle_key(request.key, written.version)
-            return written
+            return written or Refused()
         except OSError as error:
             self._fail("write", request.key, error)
 

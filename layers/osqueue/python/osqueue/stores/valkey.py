@@ -285,7 +285,11 @@ class ValkeyStore(Store):
 
     def _rivals(self, request: PutIfMatch) -> tuple[str, ...]:
         """Return the names that must not exist when the object is replaced."""
-        return (self._turns.name_of(request.key),) if request.yields and self._turns.waits_for(request.key) else ()
+        return (
+            (self._turns.name_of(request.key),)
+            if request.yields and self._turns.waits_for(request.key)
+            else ()
+        )
 
     def _write(
         self, key: str, body: bytes, condition: str, hot: bool = False, rivals: tuple[str, ...] = ()
