@@ -379,7 +379,7 @@ def test_the_notes_of_the_dead_do_not_fill_the_box(store: FileStore) -> None:
     box = store._turns._box(KEY)
     for at in range(12):
         note = file_turns.WaitingNote(f"{at:016x}".encode(), b"x" * 1_000)
-        store._turns._fill(box, [note])
+        store._turns._fill(box, [note.frame()])
     turn = taken(store)
     assert len(turn.notes) == 12
     store.pass_turn(PassTurn(turn))
