@@ -309,7 +309,8 @@ class Steps:
         body = writer.encoder.encode(reduction.state)
         sent, self.deadline.sent = self.deadline.sent, True
         began = writer.machine.moment()
-        yields = writer.turns and writer.turn is None and writer.is_alone(head)
+        # Once: a call whose swap was refused has waited for the turn, perhaps in vain.
+        yields = writer.turns and writer.turn is None and not sent and writer.is_alone(head)
         put = (
             PutIfAbsent(writer.root + HEAD, body, hot=True)
             if head.version is None
