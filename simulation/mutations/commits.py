@@ -28,7 +28,7 @@ Swap = Callable[..., Flow[request_status.CommitResult | None]]
 
 def no_etag() -> AbstractContextManager[None]:
     """The head is written whatever it has become."""
-    return patched((steps, "PutIfMatch", lambda key, body, version, wait, hot: Put(key, body)))
+    return patched((steps, "PutIfMatch", lambda key, body, *rest: Put(key, body)))
 
 
 def no_session_check() -> AbstractContextManager[None]:

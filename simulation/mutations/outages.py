@@ -20,8 +20,8 @@ def refusals_remembered() -> AbstractContextManager[None]:
     real_read, real_in_time = ShardWriter.read_head, Deadline.in_time
     remembered: dict[int, OsqueueError] = {}
 
-    def read_head(self: ShardWriter) -> Flow[Any]:
-        found = yield from real_read(self)
+    def read_head(self: ShardWriter, *looks: Any) -> Flow[Any]:
+        found = yield from real_read(self, *looks)
         remembered.pop(id(self), None)
         if isinstance(found, Failed):
             remembered[id(self)] = found.error

@@ -14,6 +14,7 @@ from aws_cdk import aws_lambda as lambda_
 
 from osqueue import Pacer, Queue
 from osqueue.aws import consumer
+from osqueue.commit import news
 from osqueue.contract.functions import FUNCTIONS
 from osqueue.limits import INLINE_BYTES_MAX
 from osqueue.stores import base
@@ -231,9 +232,14 @@ def test_a_consumer_of_an_encrypted_bucket_may_use_its_key(attached: Any, polici
     assert [each["Action"] for each in keyed] == [["kms:Decrypt", "kms:GenerateDataKey"]]
 
 
+REST = news.REST_MS // 1000 + 1  # seconds
+
+
 def test_its_rights_in_the_bucket_are_enough_and_none_is_left_over(attached: Any, policies: Any) -> None:
     statements = statements_of(attached, "Mailer", policies)
     mail = Consumed(batch=3)
+    mail.store.look_pace = base.Store.look_pace  # where looks cost money, ends of rests are reported
+    mail.store.perform(base.PutIfAbsent(news.NEWS, news.encoded(())))
     gate = Gate(mail.store, statements, policies)
     pacer = Pacer(mail.store, "post", machine=mail.clock)
     pacer.create(interval=0.001, burst=100)
@@ -257,6 +263,11 @@ def test_its_rights_in_the_bucket_are_enough_and_none_is_left_over(attached: Any
             break
         mail.deliver(handler, queue=opened())
         gate.rival = lambda: mail.q.enqueue("late")
+    gate.rival = None
+    for _ in range(2):  # it learns that news are wanted, then it reports the end of a rest
+        mail.q.enqueue("late")
+        mail.clock.advance(REST)
+        mail.deliver(handler, queue=opened())
     assert gate.refused == []
     granted = {
         policies.plain(one)

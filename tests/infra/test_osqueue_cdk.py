@@ -66,7 +66,7 @@ PUBLIC = {
     "RequestLimit": "(*, rate=, burst=)",
     "ReaperSchedule": "(scope, construct_id, *, name, functions)",
     "DeploymentSettings": "(*, jwt=, cors=, domain=, endpoints=, express_zone=, kms_key=, logs_kms_key=,"
-    " topic_kms_key=, throttle=, concurrency=, canary=, log_level=, log_days=, tracing=, events=,"
+    " topic_kms_key=, throttle=, concurrency=, window_s=, canary=, log_level=, log_days=, tracing=, events=,"
     " events_archive_days=, archive=, alarms=, queues_removable=, bucket_stays=, protected=)",
     "Storage": "(scope, construct_id, *, name, settings)",
     "VpcEndpoints": "(scope, construct_id, *, settings)",
