@@ -24,10 +24,16 @@ from osqueue.errors import Timeout, Unavailable
 from osqueue.stores.base import Failed, List, Put, PutIfMatch
 from simulation.conditions import ANNOUNCING
 from simulation.machine import EPOCH_MS, VirtualMachine
+from simulation.profile import PROFILES
+from simulation.run import simulate
 from simulation.tight import limited
 from simulation.truth import Truth
 
 HOUR_MS = 3_600_000
+
+
+def test_a_tick_is_remembered_and_served_by_a_commit_that_changes_its_schedule() -> None:
+    assert simulate(68854032, PROFILES["schedules run"]).violation == ""
 
 
 def key(number: int) -> bytes:
