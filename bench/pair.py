@@ -8,8 +8,6 @@ clocks are simulated, so the figures are the same on every machine.
 
 from __future__ import annotations
 
-import asyncio
-from asyncio import events
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
@@ -64,19 +62,7 @@ class Side:
         machine = VirtualMachine(self.world, name, self.world.seed)
         queue: AsyncQueue[Any] = AsyncQueue(RemoteStore(host), "mail", machine=machine)
 
-        def ended(task: asyncio.Task[Any]) -> None:
-            if not task.cancelled() and (error := task.exception()) is not None:
-                loop.failure = error
-
-        def begin() -> None:
-            events._set_running_loop(loop)
-            try:
-                task = loop.create_task(body(queue))
-            finally:
-                events._set_running_loop(None)
-            task.add_done_callback(ended)
-
-        host.later(0.0, begin)
+        loop.begin(lambda: body(queue))
 
     async def produce(self, queue: AsyncQueue[Any]) -> None:
         """Enqueue single jobs for ever."""

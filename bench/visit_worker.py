@@ -19,7 +19,7 @@ PATIENCE_S = 10.0  # of a caller
 VISITORS = 3  # a producer, a worker and a caller
 
 
-def is_busy(address: str, visits: int) -> Answer:
+def keep_busy(address: str, visits: int) -> Answer:
     """Enqueue, claim and complete for as long as the visits take. Return how many seconds each call took."""
     calls_s: list[float] = []
     end = time.monotonic() + visits * GAPS_S[1]
@@ -30,7 +30,7 @@ def is_busy(address: str, visits: int) -> Answer:
     return {"calls_s": calls_s}
 
 
-def visits_now_and_then(address: str, visits: int) -> Answer:
+def visit(address: str, visits: int) -> Answer:
     """Let each visitor in turn make its calls. Return how many seconds the first ones took, and a caller's result."""
     chance = random.Random(visits)
     calls_s: list[float] = []
@@ -42,9 +42,9 @@ def visits_now_and_then(address: str, visits: int) -> Answer:
         )
         for queue in (producer, worker, caller):  # the first call of each opens what it needs
             queue.enqueue(PAYLOAD)
-        for visit in range(visits):
+        for number in range(visits):
             time.sleep(chance.uniform(*GAPS_S))
-            match visit % VISITORS:
+            match number % VISITORS:
                 case 0:
                     calls_s.append(timed(lambda: producer.enqueue(PAYLOAD)))
                 case 1:
@@ -63,17 +63,17 @@ def timed(call: Any) -> float:
     return time.monotonic() - begun
 
 
-def both(address: str, visits: int) -> Answer:
+def do_both(address: str, visits: int) -> Answer:
     """Run both in threads of this process."""
     found: dict[str, Answer] = {}
-    busy = threading.Thread(target=lambda: found.update(busy=is_busy(address, visits)))
+    busy = threading.Thread(target=lambda: found.update(busy=keep_busy(address, visits)))
     busy.start()
-    found["visitor"] = visits_now_and_then(address, visits)
+    found["visitor"] = visit(address, visits)
     busy.join()
     return found
 
 
-ROLES = {"busy": is_busy, "visitor": visits_now_and_then, "both": both}
+ROLES = {"busy": keep_busy, "visitor": visit, "both": do_both}
 
 
 def main() -> None:

@@ -49,7 +49,7 @@ COMMITS_A_LIFE = 3  # enqueue, claim, complete
 COMMITS_A_PUSH = 2  # of these by the consumer: a claim, and a turn in which nothing is left
 GET_A_COMMIT_ALONE = 1 / 4  # the door, beside every fourth swap
 GET_A_CALL = 1.75  # of a function that commits: the head, and the door where it most likely changes something
-GET_A_COMMIT_PUSHED = 2.0  # of who enqueues and finds what a consumer wrote: the head and the door
+GET_A_COMMIT_PUSHED = 2.0  # of a producer that finds the commits of a consumer: the head and the door
 GET_A_PUSH = (
     2.0  # of a consumer that was here before: the head, with the queue's settings in it, and the door
 )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from asyncio import events
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -361,19 +360,7 @@ class TaskCrew(Crew):
                     task.result()
             self.finished()
 
-        def begin() -> None:
-            events._set_running_loop(self.loop)
-            try:
-                task = self.loop.create_task(body())
-            finally:
-                events._set_running_loop(None)
-            task.add_done_callback(self._ended)
-
-        self.host.later(self.world.chance.random() * 2, begin)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.loop.failure = error
+        self.loop.begin(body, after=self.world.chance.random() * 2)
 
 
 class SharedQueue(Queue[Any]):

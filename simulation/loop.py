@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import events
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,23 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.failure: BaseException | None = None
         super().__init__()
         host.ends = self._abandon
+
+    def begin(self, body: Callable[[], Coroutine[Any, Any, Any]], after: float = 0.0) -> None:
+        """Run a coroutine as a task, ``after`` so many seconds. Its error fails the run."""
+
+        def ended(task: asyncio.Task[Any]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self.failure = error
+
+        def start() -> None:
+            events._set_running_loop(self)
+            try:
+                task = self.create_task(body())
+            finally:
+                events._set_running_loop(None)
+            task.add_done_callback(ended)
+
+        self.host.later(after, start)
 
     def time(self) -> float:
         return self.host.world.now

@@ -8,7 +8,6 @@ after one look at the news and one at the head. Where notices are lost, the look
 from __future__ import annotations
 
 import asyncio
-from asyncio import events
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -86,19 +85,7 @@ class RestingRun:
         loop = VirtualLoop(host)
         machine = VirtualMachine(self.world, f"{kind}{self.count}", self.world.seed)
 
-        def ended(task: asyncio.Task[Any]) -> None:
-            if not task.cancelled() and (error := task.exception()) is not None:
-                loop.failure = error
-
-        def begin() -> None:
-            events._set_running_loop(loop)
-            try:
-                task = loop.create_task(body(RemoteStore(host), machine))
-            finally:
-                events._set_running_loop(None)
-            task.add_done_callback(ended)
-
-        host.later(0.0, begin)
+        loop.begin(lambda: body(RemoteStore(host), machine))
 
     async def produce(self, store: PerformingStore, machine: Any) -> None:
         """Enqueue single jobs, now into one queue and now into another."""

@@ -152,11 +152,11 @@ CONTROLS: tuple[Control, ...] = (
         boards_too_early,
         (in_runs("shared", "although nothing fails", seed=3),),
     ),
-    Control("a child's own voice", forked_writer, (in_runs("forked", "nobody can tell any more"),)),
+    Control("a child's own voice", forked_writer, (in_runs("forked", "it is not known any more"),)),
     Control(
         "a child of a fork without hooks",
         identity_by_hooks,
-        (in_runs("forked", "nobody can tell any more|was never answered|although nothing fails"),),
+        (in_runs("forked", "it is not known any more|was never answered|although nothing fails"),),
     ),
     Control("a child's own batches", forked_threads, (in_runs("forked", "although nothing fails"),)),
     Control("a child's own loop", forked_tasks, (in_runs("forked", "was never answered"),)),

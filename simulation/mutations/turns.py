@@ -13,7 +13,7 @@ from osqueue.commit.writer import Head
 from osqueue.core.ops import Request
 from osqueue.stores.base import PutIfMatch
 
-from .control import Control, in_scene, patched
+from .control import Control, in_runs, in_scene, patched
 
 
 def idle_answers_unwritten() -> AbstractContextManager[None]:
@@ -61,6 +61,12 @@ def swaps_that_do_not_yield() -> AbstractContextManager[None]:
     return patched((steps, "PutIfMatch", lambda *arguments: PutIfMatch(*arguments[:5])))
 
 
+def swaps_that_always_yield() -> AbstractContextManager[None]:
+    """A call's swap yields again after the call has waited for the turn."""
+    real = steps.Steps.yields
+    return patched((steps.Steps, "yields", lambda self, head, sent: real(self, head, False)))
+
+
 CONTROLS: tuple[Control, ...] = (
     Control(
         "an answer belongs to its request",
@@ -84,5 +90,10 @@ CONTROLS: tuple[Control, ...] = (
         "a swap without a turn yields",
         swaps_that_do_not_yield,
         (in_scene("a writer joins a busy one", "a writer without the turn replaced the head"),),
+    ),
+    Control(
+        "a swap yields once in a call",
+        swaps_that_always_yield,
+        (in_runs("turns lost", "refuses If-Match", seed=1946541590, seeds=1),),
     ),
 )

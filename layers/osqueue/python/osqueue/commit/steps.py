@@ -43,11 +43,11 @@ CROWDED = "too many writers are active on this queue. Repeat later, or add shard
 
 
 class RequestRefused(Throttled):
-    """A commit refused the request for good, since there was no room for what it would leave behind."""
+    """A commit refused the request finally: the head had no room for what the request would leave there."""
 
     def __init__(self, message: str, events: tuple[Told, ...] = ()) -> None:
         super().__init__(message)
-        self.events = events  # what there is to tell of that commit, when this writer made it
+        self.events = events  # transitions of that commit, if this writer made it
 
 
 class BeginAgain(Exception):
@@ -69,13 +69,15 @@ class Steps:
         self.look_first = look_first  # take along what is announced, contended or not
         self.writer = writer
         self.deadline = Deadline(writer, deadline)
-        self.unreadable: set[Place] = set()  # what the head refers to and nobody can read
+        self.unreadable: set[Place] = set()  # what the head refers to and no read brings
         self.stumbles = 0  # reads of segments in a row that failed
         self.announcements: Announcements | None = None  # of others, once this commit has to take them along
-        self.lost = False  # was the last swap lost? Then somebody else's was won, and there is news to read
+        self.lost = (
+            False  # was the last swap lost? Then another writer's was won, and there is a new head to read
+        )
         self.refused: Head | None = None  # on which the last swap was refused
         self.left_out = 0  # commits in a row that had no room for this request
-        self.unsure: dict[bytes, tuple[Told, ...]] = {}  # what swaps tell whose answer was lost, by commit
+        self.unsure: dict[bytes, tuple[Told, ...]] = {}  # transitions of swaps without a response, by commit
         self.applied: dict[Identity, tuple[Outcome, ...]] = {}  # by the latest swap that was won
 
     def reread(self) -> Flow[Head]:
@@ -88,7 +90,7 @@ class Steps:
         return head
 
     def await_flush(self, head: Head) -> Flow[None]:
-        """Wait until a power cut would leave the head that an answer is read from: its writer may be flushing yet."""
+        """Wait until the head that a result is read from would survive a power cut: its writer may still flush it."""
         writer = self.writer
         tries = 0
         while writer.flushes and head.version not in (None, writer.flushed):
@@ -101,10 +103,10 @@ class Steps:
             yield from self.deadline.back_off(tries)
 
     def write(self, objects: Sequence[StagedObject]) -> Flow[bool]:
-        """Write what a head will refer to; is all of it there?
+        """Write what a head will refer to. Return whether all of it is there.
 
-        Whoever reduces the same head may give the same thing the same name. It is created, not written over: since
-        then a purge may have blanked it.
+        Writers that reduce the same head may give an object the same name. It is created, not replaced: a purge may
+        have blanked it since.
         """
         keys = [self.writer.root + item.name for item in objects]
         replies = yield All(tuple(map(PutIfAbsent, keys, [item.body for item in objects])))
@@ -118,7 +120,7 @@ class Steps:
     def reduce(
         self, head: Head, requests: list[Request], *, load: bool, listed: bool = False
     ) -> Flow[Reduction | None]:
-        """Run the state machine, reading what it asks for. None: what the head refers to is gone, so it is old."""
+        """Run the state machine and read what it asks for. Return None if what the head refers to is gone."""
         writer = self.writer
         machine = writer.machine
         drawn = machine.bits(128 + 64)
@@ -136,9 +138,9 @@ class Steps:
                         yield from self.deadline.back_off(self.stumbles)
                     return None
                 self.stumbles = 0
-            told = (writer.blocks, frozenset(self.unreadable), writer.observed, writer.latest_ms(now))
+            seen = (writer.blocks, frozenset(self.unreadable), writer.observed, writer.latest_ms(now))
             again = writer.commits_again(head) if writer.publishes else None
-            context = ReductionContext(now, commit_id, chance, *told, crontab.ticks, writer.wakes, again)
+            context = ReductionContext(now, commit_id, chance, *seen, crontab.ticks, writer.wakes, again)
             reduction = reduce(head.state, requests, context, listed=listed)
             wanted = self.unread(reduction.missing)
             rounds += 1
@@ -151,13 +153,13 @@ class Steps:
         return writer.clock_is_due() and (changes or has_due_timers(state, writer.timers_ms(state)))
 
     def unread(self, needs: Iterable[NeededRange]) -> list[NeededRange]:
-        """Those that have neither been read nor found unreadable."""
+        """Return the needs that have neither been read nor found unreadable."""
         read, failed = self.writer.blocks, self.unreadable
         return [need for need in needs if need.place not in read and need.place not in failed]
 
     # ── What became of a request ─────────────────────────────────────────────
     def look(self, request: Request, head: Head) -> Flow[CommitResult | None]:
-        """Read the request's fate in a head that was just read."""
+        """Return the result of a request from a head that was just read, or None if the head has none."""
         match status_of_request(head.state, request):
             case RequestStatus.PENDING:
                 return None
@@ -181,12 +183,12 @@ class Steps:
                 if not self.deadline.sent:
                     raise BeginAgain
                 raise Unknown(
-                    "nobody can tell any more whether this operation was applied: its writer was silent for too"
-                    " long. Look at the queue before you repeat it."
+                    "it is not known any more whether this operation was applied: its writer sent nothing for too long."
+                    " Look at the queue before you repeat it."
                 )
 
     def refuse(self, state: State, request: Request, reduction: Reduction) -> None:
-        """The reducer would not take the request, and it has not been sent anywhere by this call."""
+        """Raise why the reducer does not take a request that this call has not sent."""
         if reduction.crowded:
             raise Throttled(CROWDED)
         status = status_of_request(state, request)
@@ -229,13 +231,16 @@ class Steps:
     # ── To commit it ─────────────────────────────────────────────────────────
     @property
     def direct_ms_max(self) -> int:
-        # Where writers publish, an announced request is at the door as well.
+        """After how many milliseconds a run of direct commits looks for announced requests.
+
+        Where writers publish, an announced request is at the door as well.
+        """
         return PUBLISHED_MS_MAX if self.writer.publishes else DIRECT_MS_MAX
 
     def apply(
         self, request: Request, head: Head, others: Sequence[Request], *, read: bool = True
     ) -> Flow[CommitResult | None]:
-        """Commit the request together with others. None: not this time.
+        """Commit the request together with others. Return None if that was not possible this time.
 
         ``read`` states that this call has read the head: then a result that needs no commit may come from it.
         """
@@ -255,9 +260,11 @@ class Steps:
         own = reduction.outcomes.get(request.identity)
         if own is None and not self.deadline.sent:
             self.refuse(head.state, request, reduction)
-        if own is None:  # who reads its note later may have room: it is told so for good, or applied
+        if (
+            own is None
+        ):  # a later reader of its note may have room: it applies the request, or refuses it finally
             return None
-        # Whoever meets a request again must find that it was answered: another answer may be due by then.
+        # A writer that reads the request again must find its result in the head: by then another one may be due.
         if reduction.changed or others or self.deadline.sent:
             return (yield from self.swap(request, head, reduction, ()))
         if not read:
@@ -268,7 +275,7 @@ class Steps:
     def combine(
         self, request: Request, head: Head, listed: Listed | None = None, noted: Sequence[Request] = ()
     ) -> Flow[CommitResult | None]:
-        """Apply every announced request, this one included, in one swap. None: lost, or no answer."""
+        """Apply every announced request, this one included, in one swap. Return None if that brought no result."""
         yield from self.deadline.tell_time()  # others' leases are granted by it, and it may have stood still
         if self.announcements is None:
             self.announcements = Announcements(self.writer, self.deadline, unpublish=self.look_first)
@@ -287,19 +294,27 @@ class Steps:
             return None
         if request.identity not in reduction.outcomes:
             would_be = status_of_request(reduction.state, request)
-            if would_be is RequestStatus.PENDING:  # there is no room for it, nor to say so
+            if would_be is RequestStatus.PENDING:  # there is no room for it, nor for its refusal
                 self.left_out += 1
                 yield from self.deadline.back_off(self.left_out)
             if would_be is not RequestStatus.TURNED_AWAY:
                 return None
         return (yield from self.swap(request, head, reduction, done))
 
+    def yields(self, head: Head, sent: bool) -> bool:
+        """Return whether a swap yields to a writer that has the turn.
+
+        It does so once in a call: a call that has ``sent`` a swap has waited for the turn since, perhaps for nothing.
+        """
+        writer = self.writer
+        return writer.turns and writer.turn is None and not sent and writer.is_alone(head)
+
     def swap(
         self, request: Request, head: Head, reduction: Reduction, done: tuple[str, ...]
     ) -> Flow[CommitResult | None]:
         """Write what the new head refers to, then the head, if it is still the one that was read.
 
-        Settled intents go at the same time: they are part of the head that was read, whoever wins now.
+        Settled intents go at the same time: they are part of the head that was read, whichever writer wins now.
         """
         writer = self.writer
         if head.version is not None and writer.gap_left():
@@ -309,12 +324,17 @@ class Steps:
         body = writer.encoder.encode(reduction.state)
         sent, self.deadline.sent = self.deadline.sent, True
         began = writer.machine.moment()
-        # Once: a call whose swap was refused has waited for the turn, perhaps in vain.
-        yields = writer.turns and writer.turn is None and not sent and writer.is_alone(head)
         put = (
             PutIfAbsent(writer.root + HEAD, body, hot=True)
             if head.version is None
-            else PutIfMatch(writer.root + HEAD, body, head.version, self.deadline.left() / 2, True, yields)
+            else PutIfMatch(
+                writer.root + HEAD,
+                body,
+                head.version,
+                self.deadline.left() / 2,
+                True,
+                self.yields(head, sent),
+            )
         )
         # All of them, or they would stand before younger announcements in the next listing. What another writer's lock
         # keeps now, the next combiner finds again.
@@ -335,7 +355,7 @@ class Steps:
             if isinstance(reply, Failed) and reply.too_soon:
                 writer.note_written()
             if isinstance(reply, Failed) and reply.error.permanent and not sent:
-                raise reply.error  # refused for good, and nothing else was sent: it did not happen
+                raise reply.error  # refused finally, and nothing else was sent: it did not happen
             return None
         writer.won(reduction.state, reply.version, began)
         writer.keep_looks(looks, others[: len(looks)])

@@ -201,7 +201,7 @@ class FolderTurns:
     def is_taken(self, key: str) -> bool:
         """Return whether another caller has the turn at an object, or waits for it: then its box is not empty.
 
-        A turn that was waited for in vain does not count. What a killed holder left in the box goes with the next turn.
+        A turn that this caller waited for without success does not count. The next turn empties a killed holder's box.
         """
         if self._machine.monotonic() < self._stuck.get(key, 0.0):
             return False

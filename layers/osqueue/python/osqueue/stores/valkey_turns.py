@@ -108,7 +108,7 @@ class ServerTurns:
         self._stuck: dict[str, float] = {}  # by key: until when nobody waits, on the monotonic clock
 
     def waits_for(self, key: str) -> bool:
-        """Return whether this caller would wait for the turn: not when it has just waited in vain."""
+        """Return whether this caller would wait for the turn: not when it has just waited without success."""
         return self._machine.monotonic() >= self._stuck.get(key, 0.0)
 
     def take(self, request: TakeTurn) -> Turn | Answered | Refused:

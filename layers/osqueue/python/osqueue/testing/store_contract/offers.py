@@ -39,7 +39,7 @@ from .opening import PATIENCE, OpenStore, create, found, rule
 
 APART_MS_MAX = 60_000  # of the store's clock and its own times: a request may have stood still in between
 CALLERS = 6
-IN_VAIN_SECONDS = 0.6  # for a turn: a shorter wait need not count
+TURN_WAIT_SECONDS = 0.6  # without success: a shorter wait need not count
 WRITES_MAX = 2_000  # together they take longer than a millisecond
 SECOND_MS = 1_000
 # (A version that a store would never give may be refused without asking anybody, so no condition on one is here.)
@@ -149,7 +149,7 @@ class OfferRules:
     ) -> None:
         """A writer that is alone commits without a turn. One that joins must not lose each race to it.
 
-        After a wait in vain the swap is carried out: the holder of the turn stands still.
+        After a wait without a turn the swap is carried out: the holder stands still.
         """
         if not store.turns:
             pytest.skip("the store offers no turns")
@@ -170,7 +170,7 @@ class OfferRules:
         assert isinstance(third, Written), third
         held = joiner.perform(TakeTurn("head", b"", PATIENCE))
         assert isinstance(held, Turn), held
-        assert isinstance(store.perform(TakeTurn("head", b"", IN_VAIN_SECONDS)), Refused)
+        assert isinstance(store.perform(TakeTurn("head", b"", TURN_WAIT_SECONDS)), Refused)
         assert isinstance(swap(third.version), Written)
         joiner.perform(PassTurn(held))
         joiner.close()
