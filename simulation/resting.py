@@ -113,6 +113,7 @@ class RestingRun:
         waiter = flows.work_waiter(None, POLL_SECONDS)
         while True:
             try:
+                waiter.begin_claim()
                 leases = await queue.claim()
                 for lease in leases:
                     await lease.complete()

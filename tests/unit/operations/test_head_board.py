@@ -6,6 +6,8 @@ import logging
 
 import pytest
 
+from osqueue import Queue
+from osqueue.core.state import State
 from osqueue.errors import Unavailable
 from osqueue.operations.head_board import NEVER_BEFORE, HeadBoard, Pace, WorkWaiter, hint_of
 
@@ -20,6 +22,15 @@ def quiet() -> tuple[HeadBoard, WorkWaiter]:
         board.looking(PACE, LATER, 0.0)
     board.version = "seen"
     return board, waiter
+
+
+@pytest.fixture
+def head_with_a_job() -> State:
+    q = Queue[int].connect("memory://", "promises")
+    q.enqueue(1)
+    head = q._writers[0].head
+    assert head is not None
+    return head.state
 
 
 def test_a_hint_wakes_the_one_who_looks_and_brings_its_look_forward() -> None:
@@ -93,3 +104,17 @@ def test_a_refusal_of_a_look_is_left_to_the_call_that_raises_it(caplog: pytest.L
         assert board.refused_since(NEVER_BEFORE)
         board.confirm("seen")
     assert caplog.messages == []
+
+
+def test_a_head_promises_jobs_once_to_each_claim_that_begins_after_it(head_with_a_job: State) -> None:
+    waiter = WorkWaiter(PACE)
+    assert waiter.hears("root/", head_with_a_job)
+    waiter.begin_claim()
+    assert not waiter.hears("root/", head_with_a_job)
+
+
+def test_a_claim_that_began_before_a_head_does_not_end_its_promise(head_with_a_job: State) -> None:
+    waiter = WorkWaiter(PACE)
+    waiter.begin_claim()  # another writer may carry it out, and enqueue a job after it in the same commit
+    assert waiter.hears("root/", head_with_a_job)
+    assert waiter.hears("root/", head_with_a_job)

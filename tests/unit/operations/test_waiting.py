@@ -57,6 +57,7 @@ class Worker:
         flows: Any = self.q._flows
         while True:
             self.claims += 1
+            self.waiter.begin_claim()
             claimed = yield from flows.claim(kinds=kinds)
             for each in claimed.leases:
                 self.started.append(self.q.machine.monotonic())

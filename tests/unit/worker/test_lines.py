@@ -81,3 +81,19 @@ def test_the_work_is_done_when_every_line_has_found_nothing_since_the_last_job(q
 def test_a_rule_without_options_is_claimed_with_the_others() -> None:
     assert not HandlerRule(print).claims_apart
     assert HandlerRule(print, batch=1).claims_apart
+
+
+def test_a_line_hears_of_jobs_that_were_enqueued_while_it_claimed(q: Queue[Any]) -> None:
+    q.handler(kind="mail")(print)
+    lines = lines_of(q)
+    (claim,) = lines.deal(1, 0.0, True)
+    q.enqueue(1, kind="mail")
+    head = q._writers[0].head
+    assert head is not None
+    waiter = claim.line.waiter
+    assert waiter.hears("root/", head.state)  # by a look of its rest, which goes on beside a claim
+    lines.hear(claim.line, ClaimResult((), "empty"), False, 0.0)
+    assert waiter.hears("root/", head.state)
+    claim.line.give(claim.hands)
+    lines.deal(1, 0.0, True)
+    assert not waiter.hears("root/", head.state)

@@ -161,6 +161,7 @@ class ClaimFlows(EndingFlows):
         waiter = self.work_waiter(op.kinds)
         while True:
             idle = not waiter.ready and self.known_idle(waiter)
+            waiter.begin_claim()
             claimed = NOTHING if idle else (yield from self._claim(op))
             left = until - self.machine.monotonic()
             if claimed.leases or left <= 0 or self.closing:

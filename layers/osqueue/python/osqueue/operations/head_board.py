@@ -134,7 +134,11 @@ class EventWaiter(HeadListener):
 
 
 class WorkWaiter(HeadListener):
-    """One who waits for jobs to claim. A head that promised some and gave none promises them no more."""
+    """A caller that waits for jobs to claim.
+
+    A head that promised jobs before a claim began promises them no more once the claim has found none. A claim that began
+    before the promise does not end it: one commit of another writer may carry out the claim and then enqueue a job.
+    """
 
     def __init__(self, pace: Pace, kinds: Sequence[str] | None = None) -> None:
         super().__init__(pace)
@@ -146,11 +150,16 @@ class WorkWaiter(HeadListener):
         )
         self.limited = False  # were there jobs, at its last claim, that may not start?
         self._heads: dict[str, bytes] = {}  # commits that promised a job, or the end of all, by shard
+        self._tried: dict[str, bytes] = {}  # those of them that did so before the latest claim began
         self._timers: dict[str, Timer] = {}  # by shard
+
+    def begin_claim(self) -> None:
+        """Note that a claim begins."""
+        self._tried = self._heads.copy()
 
     def hears(self, root: str, state: State) -> bool:
         """Does this newest head of a shard promise a job; or none, to one who has met a limit and thinks they wait?"""
-        if self._heads.get(root) == state.commit:
+        if self._tried.get(root) == state.commit:
             return False
         if not has_claimable(state, self.kinds) and not (self.limited and is_idle(state, self.kinds)):
             return False

@@ -82,7 +82,10 @@ class ClaimLine:
         each = 1 if self.rule is None else self.rule.batch or 1
         limit = min(limits.CLAIM_LIMIT_MAX, self.spare + hands * each)
         self.claiming = limit > 0
-        return LineClaim(self, limit, hands) if limit else None
+        if not limit:
+            return None
+        self.waiter.begin_claim()
+        return LineClaim(self, limit, hands)
 
 
 class ClaimLines:
