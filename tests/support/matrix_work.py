@@ -68,6 +68,10 @@ class WorkerEntry(Entry):
         for event in self.held.values():
             event.set()
         self.wait({payload})
+        if (
+            self.moment != "during a call"
+        ):  # the rival carried out the claim, so only the ending meets the fault
+            self.wait({IDLE})
 
     def middle(self, requests: int) -> int:
         return 1  # another writer has committed since the claim: the ending takes several

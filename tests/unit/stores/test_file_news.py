@@ -131,6 +131,24 @@ def test_where_no_descriptor_or_thread_is_left_nothing_is_hinted_and_nothing_sta
     assert len(opened) == (1 if fails == "pipe" else 3)
 
 
+def test_where_notifications_fail_later_waiters_look_instead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise OSError(errno.EIO, "bad disk")
+
+    store = FileStore(tmp_path)
+    store.put(Put("q/head", b"0"))
+    thread = news_thread(store)
+    monkeypatch.setattr(file_news.os, "read", refuse)
+    store.put(Put("q/head", b"1"))
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    assert not store.listen("q/head", bool)()
+    store.close()
+    assert "bad disk" in caplog.text
+
+
 def test_a_store_that_is_closed_writes_to_no_descriptor_that_another_may_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

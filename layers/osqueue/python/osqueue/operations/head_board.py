@@ -136,8 +136,8 @@ class EventWaiter(HeadListener):
 class WorkWaiter(HeadListener):
     """A caller that waits for jobs to claim.
 
-    A head that promised jobs before a claim began promises them no more once the claim has found none. A claim that began
-    before the promise does not end it: one commit of another writer may carry out the claim and then enqueue a job.
+    A head that promised jobs before a claim began promises them no more once the claim has found none. A claim that
+    began before the promise does not end it: another writer may carry out the claim, then enqueue a job in one commit.
     """
 
     def __init__(self, pace: Pace, kinds: Sequence[str] | None = None) -> None:

@@ -7,6 +7,7 @@ changes of its own machine. On other systems, and beyond the limit of inotify in
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import select
 import struct
@@ -18,6 +19,8 @@ from contextlib import ExitStack, suppress
 from .. import forks
 from ..clock import Machine
 from .base import Hinted, Store, Told, never_hinted
+
+log = logging.getLogger("osqueue.waiting")
 
 REST_SECONDS = 0.002  # after a notification: others of a busy queue are read together with it
 READ_BYTES = 1 << 16
@@ -98,6 +101,10 @@ class FolderNews:
                 poll.poll()
                 self._read()
                 rest.poll(REST_SECONDS * 1000)
+        except OSError as error:
+            log.warning(
+                "the system sends no more notifications of changes (%s); waiters look for them", error
+            )
         finally:
             with self._lock:
                 self._over = True
