@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from typing import Any
 
-from osqueue import Queue
+from osqueue import Queue, limits
 from osqueue.aws import consumer
 from osqueue.clock import MACHINE
 from osqueue.errors import Unavailable
@@ -79,7 +79,7 @@ class WorkerEntry(Entry):
     def send(self, payload: str) -> None:
         """Enqueue a job for the worker, which begins with the first one."""
         with self.place.switch.aside():
-            self.rival.enqueue(payload)
+            self.rival.enqueue(payload, max_attempts=limits.ATTEMPTS_MAX)  # on a busy machine leases end, too
         self.acknowledged.append(payload)
         if self.thread is None:
             self.thread = threading.Thread(target=self.worker.run, daemon=True)
@@ -118,10 +118,10 @@ class WorkerEntry(Entry):
 
     def check(self) -> None:
         self.wait(set(self.acknowledged))
-        for _ in range(PASSES_MAX):  # an ending that got lost lets a job run again when its lease has ended
-            if self.completed() == len(self.acknowledged):
-                break
-            threading.Event().wait(0.2)
+        end = MACHINE.monotonic() + PATIENCE
+        # An ending that got lost lets a job run again when its lease has ended.
+        while self.completed() < len(self.acknowledged) and MACHINE.monotonic() < end:
+            MACHINE.sleep(0.2)
         self.stop()
         assert self.completed() == len(self.acknowledged)
 
