@@ -7,12 +7,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from osqueue.commit.effects import Submit
 from osqueue.core import event_log
 from osqueue.core.draft import Draft
 from osqueue.core.ops import Outcome
 from osqueue.core.queue_ops import RecordEvents
 from osqueue.core.state import NOT_RECORDED
 from osqueue.objects import event_objects
+from osqueue.operations.events import EventReader
 
 from .control import Control, dispatched, in_runs, patched
 
@@ -55,6 +57,11 @@ def _later(root: str, epoch: int, seq: int, position: int, end: int, most: int) 
     return _rows_behind(root, epoch, seq + 1, position, end, most)
 
 
+def _once(self: EventReader, shard: int) -> Any:
+    yield Submit(shard, (RecordEvents(),))
+    yield from self._read_heads([shard])
+
+
 def own_rows_spilled() -> AbstractContextManager[None]:
     """A commit spills its own transitions before it is won."""
     return patched((event_log, "settle", _spill_all))
@@ -85,6 +92,11 @@ def cursors_ahead() -> AbstractContextManager[None]:
     return patched((event_objects, "rows_behind", _later))
 
 
+def heads_read_once() -> AbstractContextManager[None]:
+    """A reader believes a head although the recording ended before it was read."""
+    return patched((EventReader, "_record", _once))
+
+
 CONTROLS: tuple[Control, ...] = (
     Control("only committed rows are spilled", own_rows_spilled, (in_runs("events", "was never committed"),)),
     Control("rows are spilled before they leave", dropped, (in_runs("events", "had to find"),)),
@@ -97,5 +109,10 @@ CONTROLS: tuple[Control, ...] = (
         (in_runs("events", "nobody asked for|were recorded of", seed=3),),
     ),
     Control("recording ends", recorded_for_ever, (in_runs("events", "nobody asked for"),)),
+    Control(
+        "a head without a recording is read again",
+        heads_read_once,
+        (in_runs("events", "all that was", seed=6),),
+    ),
     Control("a cursor tells where to look", cursors_ahead, (in_runs("events", "had to find"),)),
 )

@@ -78,6 +78,30 @@ def test_a_listener_asks_again_once_an_hour(q: Queue[Any], store: MemoryStore, m
     assert head(store).log.until_ms == until + 61 * limits.MINUTE_MS
 
 
+def test_a_listener_that_pauses_until_its_recording_has_ended_reads_what_was_recorded(
+    q: Queue[Any], store: MemoryStore, machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = q._flows.event_reader()
+    q._run(reader.page())
+    q.enqueue(1)
+    machine.advance(2 * 3_600)
+    group = q._group(0)
+    submit = group.submit
+
+    def then_pause(*args: Any) -> Any:
+        monkeypatch.setattr(group, "submit", submit)
+        answer = submit(*args)
+        machine.advance(2 * limits.DAY_MS / 1000)
+        Queue[Any](store, "mail", machine=machine).enqueue(2)
+        assert head(store).log.until_ms == 0
+        return answer
+
+    monkeypatch.setattr(group, "submit", then_pause)
+    assert [event.name for event in q._run(reader.page())] == ["queued"]
+    with pytest.raises(Expired):
+        q._run(reader.page())
+
+
 def test_no_listener_no_requests(q: Queue[Any], store: MemoryStore) -> None:
     """Nothing of it is stored, beside the head or in it."""
     for _ in range(20):

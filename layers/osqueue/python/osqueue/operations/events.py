@@ -120,11 +120,18 @@ class EventReader:
                 if not head.state.log.is_recorded_at(now):
                     raise NotRecorded(self._queue)
             elif head.state.log.until_ms - now < limits.EVENTS_KEPT_MS * (ASKS_PER_LOG - 1) // ASKS_PER_LOG:
-                yield Submit(shard, (RecordEvents(),))
-                yield from self._read_heads([shard])
+                yield from self._record(shard)
             if shard not in self.positions:
                 self.positions[shard] = yield from self._beginning(shard)
         self._from_now = False
+
+    def _record(self, shard: int) -> QueueFlow[None]:
+        """Have transitions recorded for as long as they are kept; again if that time ended before the head was read."""
+        recorded = False
+        while not recorded:
+            yield Submit(shard, (RecordEvents(),))
+            yield from self._read_heads([shard])
+            recorded = self._heads[shard].state.log.until_ms > 0
 
     def _read_heads(self, shards: Sequence[int]) -> QueueFlow[None]:
         known = [self._heads.get(shard) for shard in shards]
