@@ -66,7 +66,7 @@ class Restarts:
                 raise Violation("a job started before the one that it restarts was over")
         if before is not None:
             self._asked_for(before, state, batch, set(fresh.values()))
-        self._alone(found, excused)
+        self._alone(found, excused | set(map(self._heir, excused)))
 
     def _heir(self, key: bytes) -> bytes:
         """Who was there when a job was to make room."""
@@ -87,7 +87,10 @@ class Restarts:
                 raise Violation("a job was asked to end, and none was accepted for it")
 
     def _alone(self, found: Mapping[bytes, JobPlace], excused: set[bytes]) -> None:
-        """Of each id that is restarted one job waits."""
+        """Raise Violation if several jobs wait under an id that is restarted.
+
+        A job that was redriven may wait beside another one, and so may the job that replaced it.
+        """
         first: dict[str, bytes] = {}
         restarted = {place.job.client_id for key, place in found.items() if key in self.behind}
         for key, place in found.items():
