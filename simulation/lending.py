@@ -31,7 +31,7 @@ from osqueue.model.codecs import JSON, Codec
 from osqueue.objects.layout import root_of, root_of_pacer
 from osqueue.operations.claims import ClaimFlows
 from osqueue.operations.context import Writers
-from osqueue.operations.pacing import PacerFlows
+from osqueue.operations.pacer_access import StoreAccess
 from osqueue.stores.base import StoreRequest
 
 from .conditions import Profile
@@ -65,7 +65,7 @@ class Claimer:
         self.writers = Writers(self._writer)
         self.flows = ClaimFlows(QUEUE, Codec(JSON), self.machine, self.writers, object())
         self.limiters = {
-            name: PacerFlows(name, self.machine, partial(self._limiter_writer, name), None, 0)
+            name: StoreAccess(name, self.machine, partial(self._limiter_writer, name))
             for name in NAMES[: clients.limiters]
         }
 

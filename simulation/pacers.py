@@ -7,10 +7,14 @@ whether that was his slot's, whether it was void or paused, and that nobody acte
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any
 
+from osqueue import limits
+from osqueue.client.pacing import ApiAccess
+from osqueue.client.transports.base import ApiAnswer, ApiCall, CallOutcome, LostCall
 from osqueue.commit import protocol
 from osqueue.commit.effects import Flow, QueueFlow, Sleep, Submit
 from osqueue.commit.pacer_writer import PacerWriter
@@ -22,7 +26,11 @@ from osqueue.core.queue_ops import ChangePacer, ReserveSlots, ReturnSlot
 from osqueue.core.state import NO_PACER, PacerRow
 from osqueue.errors import NotFound, OsqueueError, Throttled, Timeout, Unavailable
 from osqueue.objects.layout import root_of_pacer
-from osqueue.operations.pacing import FREE, PRICED, HeldSlot, PacerFlows
+from osqueue.operations.pacer_access import FREE, PRICED, REMOTE, PacerAccess, StoreAccess
+from osqueue.operations.pacing import HeldSlot, PacerFlows
+from osqueue.server import pacers
+from osqueue.server.app import failed, success
+from osqueue.server.request import RequestContext
 from osqueue.stores.base import Put, StoreRequest
 
 from .conditions import Profile
@@ -40,8 +48,10 @@ BURSTS = (1, 1, 3)
 GRACE_US = 100_000
 AHEAD_US = 60_000_000
 RUN_SECONDS = 400.0
-# By whether the store tells its time: seconds after a change by which each holder knows of it, clocks being unequal.
-NEWS_SECONDS = {True: 1.1 * FREE.checked, False: 1.1 * PRICED.checked}
+NEWS_SHARE = (
+    1.1  # of the age of a look: seconds after a change by which its holder knows of it, clocks being unequal
+)
+WAYS_SECONDS = (0.005, 0.005, 0.02, 0.1, 0.6)  # of a call over the API, and of its response
 TOLD_US = 2_000  # to which times are rounded
 DRIFT_SECONDS = 700.0  # between measurements of the clock
 TROUBLES = (Timeout, Unavailable, Throttled, NotFound)
@@ -59,7 +69,13 @@ class PacedCaller:
         drift = self.dice.choice((-1, 0, 1)) * clients.drift_max
         self.machine = VirtualMachine(run.world, name, run.world.seed, skew_ms, drift)
         self.writer = PacerWriter(ROOT, NAME, self.machine, run.clock_ms)
-        self.flows = PacerFlows(NAME, self.machine, lambda: self.writer, GRACE_US, AHEAD_US, run.pace)
+        self.store = StoreAccess(NAME, self.machine, lambda: self.writer, run.pace)
+        self.access = self.reached()
+        self.flows = PacerFlows(NAME, self.machine, self.access, GRACE_US, AHEAD_US)
+
+    def reached(self) -> PacerAccess:
+        """Return how this caller reaches the pacer."""
+        return self.store
 
     def perform(self, flow: QueueFlow[Any]) -> Flow[Any]:
         """Run one of the library's flows; raises what it raises."""
@@ -71,6 +87,9 @@ class PacedCaller:
             except StopIteration as stop:
                 return stop.value
             go_on = flow.send
+            if isinstance(effect, ApiCall):
+                reply = yield from self.call(effect)
+                continue
             if not isinstance(effect, Submit):
                 reply = yield effect
                 continue
@@ -79,6 +98,10 @@ class PacedCaller:
                 reply = yield from protocol.commit(self.writer, effect.ops, deadline)
             except OsqueueError as error:
                 go_on, reply = flow.throw, error
+
+    def call(self, call: ApiCall) -> Flow[CallOutcome]:
+        """Carry a call over the API."""
+        raise NotImplementedError
 
     def use(self) -> Generator[Any, Any, None]:
         """Take turns, reserve and wait later, or give back."""
@@ -89,7 +112,7 @@ class PacedCaller:
                 held: HeldSlot = yield from self.perform(self.flows.reserve(units))
                 self.run.was_told(self.name, held.slot)
                 if self.dice.random() < 0.1:
-                    yield from self.perform(self.flows.give_back(held))
+                    yield from self.perform(self.access.give_back(held.slot))
                     continue
                 if self.dice.random() < 0.2:
                     yield Sleep(self.dice.choice((0.1, 1.0, 5.0)))
@@ -105,21 +128,48 @@ class PacedCaller:
         while True:
             yield Sleep(self.dice.expovariate(1 / 15.0))
             try:
-                yield from self.perform(self.flows.pause(True))
+                yield from self.perform(self.access.pause(True))
                 self.run.at_rest = True
                 yield Sleep(self.dice.choice((0.5, 4.0, 20.0)))
                 self.run.at_rest = False
-                yield from self.perform(self.flows.pause(False))
+                yield from self.perform(self.access.pause(False))
                 if self.dice.random() < 0.3:
                     if self.dice.random() < 0.3:
-                        yield from self.perform(self.flows.remove())
+                        yield from self.perform(self.access.remove())
                     yield from self.perform(
-                        self.flows.create(
+                        self.access.create(
                             self.run.interval, self.run.burst, self.dice.choice(("reset", "keep"))
                         )
                     )
             except TROUBLES as error:
                 self.run.asked[f"operator: {type(error).__name__}"] += 1
+
+
+class RemotePacedCaller(PacedCaller):
+    """A process that uses the pacer over an API, whose server is its own: clock, writer and faults."""
+
+    def reached(self) -> PacerAccess:
+        """Return how this caller reaches the pacer."""
+        self.server = VirtualMachine(self.run.world, f"{self.name}'s server", self.run.world.seed, 0, 0.0)
+        self.writer = PacerWriter(ROOT, NAME, self.server, self.run.clock_ms)
+        return ApiAccess(NAME, self.machine, 25.0)
+
+    def call(self, call: ApiCall) -> Flow[CallOutcome]:
+        """Carry a call over the API: there, and back unless its response is lost."""
+        yield Sleep(self.dice.choice(WAYS_SECONDS))
+        until = self.server.monotonic() + limits.REQUEST_TIMEOUT_S
+        request = RequestContext(
+            *(call.route, call.path, {}, call.body, self.server, None, until, None, {}),  # type: ignore[arg-type]
+            access=self.store,
+        )
+        try:
+            answer = success((yield from self.perform(getattr(pacers, call.route.name)(request))), {})
+        except OsqueueError as error:
+            answer = failed(error, {})
+        yield Sleep(self.dice.choice(WAYS_SECONDS))
+        if self.dice.random() < 0.02:
+            return LostCall(Unavailable("the connection broke"))
+        return ApiAnswer(answer.status, answer.body)
 
 
 class PacerRun:
@@ -136,7 +186,6 @@ class PacerRun:
         chance = self.world.chance
         self.tells_time = chance.random() < 0.5  # as a folder does; else as S3
         self.pace = FREE if self.tells_time else PRICED
-        self.news_seconds = NEWS_SECONDS[self.tells_time]
         self.at_rest = False  # has a pause returned, and no resume been sent?
         self.interval = chance.choice(INTERVALS)
         self.burst = chance.choice(BURSTS)
@@ -161,19 +210,22 @@ class PacerRun:
     def work(self) -> None:
         """Let them use it, while an operator pauses it."""
         self.enter("operator", PacedCaller.steer, first=True)
+        remotes = self.world.chance.choice((0, 3, 3))
         for at in range(self.profile.clients.paced):
-            self.enter(f"caller{at}", PacedCaller.use)
+            self.enter(f"caller{at}", PacedCaller.use, RemotePacedCaller if at < remotes else PacedCaller)
         self.world.run(lambda: False, RUN_SECONDS)
 
-    def enter(self, name: str, program: Any, *, first: bool = False) -> None:
+    def enter(
+        self, name: str, program: Any, kind: type[PacedCaller] = PacedCaller, *, first: bool = False
+    ) -> None:
         """A process begins; should it die, another takes its place."""
-        caller = PacedCaller(self, name)
+        caller = kind(self, name)
         self.callers.append(caller)
 
         def begin() -> Generator[Any, Any, None]:
             while first:
                 try:
-                    yield from caller.perform(caller.flows.create(self.interval, self.burst, "keep"))
+                    yield from caller.perform(caller.access.create(self.interval, self.burst, "keep"))
                     break
                 except TROUBLES:
                     continue
@@ -184,7 +236,7 @@ class PacerRun:
             self.network.send,
             begin(),
             machine=caller.machine,
-            died=lambda: self.enter(f"{name}+", program, first=first),
+            died=lambda: self.enter(f"{name}+", program, kind, first=first),
         ).start(self.world.chance.random())
 
     # ── What is committed ────────────────────────────────────────────────────
@@ -204,7 +256,7 @@ class PacerRun:
         self.row, self.now_ms = row, state.now_ms
         self.commits += 1
         self.rows.append((self.world.now, row))
-        while len(self.rows) > 1 and self.rows[1][0] < self.world.now - self.news_seconds:
+        while len(self.rows) > 1 and self.rows[1][0] < self.world.now - NEWS_SHARE * REMOTE.checked:
             self.rows.popleft()
         self._clocks()
 
@@ -277,12 +329,19 @@ class PacerRun:
         if self.at_rest:
             raise Violation(f"{caller.name} acted by slot {slot.number} after a pause had returned")
         self.used[place] = caller.name
-        fits = [why for row in self.rows if (why := self._wrong(row[1], slot)) is None]
-        if not fits:
-            why = self._wrong(self.row, slot)
+        remote = isinstance(caller.access, ApiAccess)
+        if all(self._wrong(row, slot, remote) for row in self._seen_lately(caller.access.pace.checked)):
+            why = self._wrong(self.row, slot, remote)
             raise Violation(f"{caller.name} acted by slot {slot.number}, which {why}")
 
-    def _wrong(self, row: PacerRow, slot: Slot) -> str | None:
+    def _seen_lately(self, checked: float) -> Iterator[PacerRow]:
+        """Return the rows that a look may have shown which is so many seconds old."""
+        ends = [*(since for since, _ in self.rows), math.inf][1:]
+        for (_, row), end in zip(self.rows, ends, strict=True):
+            if end >= self.world.now - NEWS_SHARE * checked:
+                yield row
+
+    def _wrong(self, row: PacerRow, slot: Slot, remote: bool) -> str | None:
         """What speaks against acting now, as the row says."""
         if row.epoch != slot.epoch:
             return "was void"
@@ -292,6 +351,7 @@ class PacerRun:
         early = head_us(row, slot.at_us, now_ms) - now_ms * 1000
         if early > self.error_us + TOLD_US:
             return f"came {early / 1e6:.3f} s later"
-        if -early > GRACE_US + self.error_us + TOLD_US:
+        late_us = REMOTE.checked * 1e6 if remote else 0.0  # of the response by which grace counts
+        if -early > GRACE_US + self.error_us + TOLD_US + late_us:
             return f"had gone by {-early / 1e6:.3f} s before"
         return None

@@ -14,7 +14,8 @@ from osqueue.core.draft import Draft
 from osqueue.core.ops import Code, Outcome
 from osqueue.core.queue_ops import ChangePacer, ReserveSlots, ReturnSlot
 from osqueue.core.state import State
-from osqueue.operations.pacing import FREE, PacerFlows, StartPace
+from osqueue.operations.pacer_access import FREE, StartPace
+from osqueue.operations.pacing import PacerFlows
 
 from .. import pacers
 from .control import Control, dispatched, in_runs, patched
@@ -133,6 +134,11 @@ def looks_are_old() -> AbstractContextManager[None]:
     return patched((pacers, "FREE", replace(FREE, checked=10.0, ahead=1.0)))
 
 
+def forgets_remotes() -> AbstractContextManager[None]:
+    """A pause does not know of holders over an API, whose looks are older."""
+    return patched((pacing, "holds_remotely", lambda row, now_ms: False))
+
+
 CONTROLS: tuple[Control, ...] = (
     Control("each slot moves the next", standing, (in_runs("pacer", "too near"),)),
     Control("each slot has a number of its own", unnumbered, (in_runs("pacer", "given twice"),)),
@@ -148,6 +154,11 @@ CONTROLS: tuple[Control, ...] = (
         (in_runs("pacer", "was void|was of a paused|had gone by|later"),),
     ),
     Control("a pause waits for old looks", pauses_at_once, (in_runs("pacer", "after a pause had returned"),)),
+    Control(
+        "a pause waits for looks over an API",
+        forgets_remotes,
+        (in_runs("pacer", "after a pause had returned", seed=15),),
+    ),
     Control("a start needs a new look", looks_are_old, (in_runs("pacer", "was of a paused pacer"),)),
     Control("who is late takes another slot", late_is_no_matter, (in_runs("pacer", "had gone by"),)),
     Control("the store's clock bounds the machine's", by_the_wall, (in_runs("pacer", "later|had gone by"),)),

@@ -14,9 +14,12 @@ from typing import Any
 
 import pytest
 
-from osqueue import AsyncPacer, Conflict, NotFound, NotSupported, Pacer, Queue, Rejected, Throttled
+from osqueue import AsyncPacer, Conflict, NotFound, Pacer, Queue, Rejected, Throttled
+from osqueue.client.pacing import PacerLister
 from osqueue.clock import MACHINE
-from osqueue.operations.pacing import PRICED, pacers
+from osqueue.operations.pacer_access import PRICED, pacers
+from osqueue.stores.address import is_remote
+from tests.support.served import served
 
 CALLERS = 8
 LONG_GRACE_S = 600.0  # a busy machine is late, and nothing is to be reserved anew for it
@@ -47,10 +50,24 @@ def apart(began: float, starts: list[float], interval: float, first: int = 0) ->
     return all(start - began > at * interval - 0.005 for at, start in enumerate(starts, first))
 
 
-@pytest.fixture(params=["memory", "file", "s3"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An address that names the same place for everybody."""
+@pytest.fixture(params=["memory", "file", "s3", "serve", "lambda"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An address that names the same place for all callers: of a store, or of an API over one in memory."""
     kind: str = request.param
+    if kind == "serve":
+        with served(f"memory://{tmp_path.name}") as url:
+            yield url
+    elif kind == "lambda":
+        request.getfixturevalue("aws_environment")
+        functions = request.getfixturevalue("api_server")
+        with functions.api_server(f"memory://{tmp_path.name}") as url:
+            yield f"lambda://{functions.PREFIX}?endpoint={url}"
+    else:
+        yield address_of_store(kind, request, tmp_path)
+
+
+def address_of_store(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return the address of a store of this kind."""
     if kind == "memory":
         return f"memory://{tmp_path.name}"
     if kind == "file":
@@ -122,7 +139,7 @@ def test_a_pause_holds_everybody_and_moves_their_slots(connect: Any, address: st
     third.wait()
     assert third.at - second.at == timedelta(seconds=1.2)
     assert second.at - before >= timedelta(
-        seconds=PRICED.rest_ms / 1000 if address.startswith("s3:") else 0.4
+        seconds=0.4 if address.startswith(("memory:", "file:")) else PRICED.rest_ms / 1000
     )
 
 
@@ -190,7 +207,11 @@ def test_queues_and_pacers_of_one_name_do_not_meet(connect: Any, address: str) -
         queue.reap()
         assert connect(name).status().number == 1
     found = Pacer.connect(address, "stripe")
-    assert sorted(found._run(pacers())) == sorted(names)
+    if is_remote(address):
+        listed = found._run(PacerLister(MACHINE, 5.0).pacers())
+        assert [each.name for each in listed] == sorted(names)
+    else:
+        assert sorted(found._run(pacers())) == sorted(names)
 
 
 def test_many_callers_at_once_get_each_a_slot_of_their_own(address: str) -> None:
@@ -274,11 +295,3 @@ def test_what_cannot_be_paced_is_refused_by_name() -> None:
         with pytest.raises(Rejected, match=words) as refused:
             decorate(wrong)  # type: ignore[operator]
         assert refused.value.field == "function"
-
-
-@pytest.mark.parametrize("kind", [Pacer, AsyncPacer])
-@pytest.mark.parametrize("address", ["https://example.com/prod", "lambda://osqueue"])
-def test_over_an_api_it_says_that_the_store_is_needed(kind: Any, address: str) -> None:
-    with pytest.raises(NotSupported, match="store itself") as refused:
-        kind.connect(address, "stripe")
-    assert refused.value.field == "address"

@@ -69,12 +69,11 @@ class Deployment:
         data = b"" if body is None else json.dumps(body).encode()
         # A rival's commit comes in between, so that the function publishes, or announces, combines and cleans up.
         self.gates[function].rival = self._commit_first
+        place = path if path.startswith("/v1/") else f"/v1/queues{path}"
         self.asked[function] += 1
         few = limits.FEW_WRITERS_MAX if self.asked[function] % 2 == 0 else 0
         with patch.object(limits, "FEW_WRITERS_MAX", few):
-            answer = self.apis[function].answer(
-                ApiRequest(method, f"/v1/queues{path}", tuple(query.items()), data)
-            )
+            answer = self.apis[function].answer(ApiRequest(method, place, tuple(query.items()), data))
         self.gates[function].rival = None
         assert answer.status < 500, (function, path, answer.body, self.gates[function].refused)
         return json.loads(answer.body) if answer.body else None
@@ -179,6 +178,17 @@ def live(at: Deployment) -> None:
     at.ask("queues", "GET", "/emails/dead/groups")
     at.ask("queues", "POST", "/emails/redrive", {"limit": 1})
     at.ask("queues", "PATCH", "/fresh", {"paused": True})
+    for method, body in (
+        ("PUT", {"interval": 60}),
+        ("PATCH", {"paused": True}),
+        ("PATCH", {"paused": False}),
+    ):
+        at.ask("queues", method, "/v1/pacers/stripe", body)
+    slot = at.ask("queues", "POST", "/v1/pacers/stripe/reservations")
+    named = {"number": slot["number"], "epoch": slot["epoch"]}
+    assert at.ask("queues", "POST", "/v1/pacers/stripe/returns", named) == {"returned": True}
+    assert [each["name"] for each in at.ask("queues", "GET", "/v1/pacers")["pacers"]] == ["stripe"]
+    at.ask("queues", "DELETE", "/v1/pacers/stripe")
     at.ask("enqueue", "POST", "/letters/jobs", {"payload": 5})
     at.ask("enqueue", "POST", "/letters/jobs", {"payload": LARGE})
     (first,) = at.ask("claim", "POST", "/letters/claims")["jobs"]

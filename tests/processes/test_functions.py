@@ -142,7 +142,14 @@ def test_both_ways_carry_the_same_bodies(handlers: dict[str, Any]) -> None:
 
 def test_a_function_answers_its_own_routes_and_no_others(handlers: dict[str, Any]) -> None:
     for route in ROUTES:
-        names = {"queue": "emails", "id": "a", "schedule": "nightly", "group": "g", "worker": "w"}
+        names = {
+            "queue": "emails",
+            "id": "a",
+            "schedule": "nightly",
+            "group": "g",
+            "worker": "w",
+            "pacer": "p",
+        }
         path = route.path.format(**names, batch="01a20abb-8009-7000-b1c0-cf5b4b808b00")
         for each in FUNCTIONS:
             status = handlers[each.name](direct(route.method, path), Context())["status"]

@@ -75,7 +75,15 @@ def test_no_answer_and_no_line_of_the_log_holds_a_secret(
                 answer = client.get(page, headers=headers)
                 assert not leaks(f"{answer.text} {answer.headers}"), page
             for route in ROUTES:
-                path = route.path.format(queue="mail", id="x", group="g", schedule="s", batch="b", worker="w")
+                names = {
+                    "queue": "mail",
+                    "id": "x",
+                    "group": "g",
+                    "schedule": "s",
+                    "batch": "b",
+                    "worker": "w",
+                }
+                path = route.path.format(**names, pacer="p")
                 body, _ = EXAMPLES.get(route.name, (None, None))
                 answer = client.request(route.method, path, headers=headers, json=body, params=query)
                 statuses.add(answer.status_code)

@@ -111,7 +111,8 @@ def test_read_only_refuses_every_operation_that_is_none_of_those() -> None:
         operations = me(client)["operations"]
         assert isinstance(operations, list)
         for route in ROUTES:
-            path = route.path.format(queue="mail", id="x", group="g", schedule="s", batch="b", worker="w")
+            names = {"queue": "mail", "id": "x", "group": "g", "schedule": "s", "batch": "b", "worker": "w"}
+            path = route.path.format(**names, pacer="p")
             told = client.request(route.method, path, content=b"{}" if route.request else None)
             refused = told.status_code == 403 and "--read-only" in told.text
             assert refused == (route.name not in operations), route.name

@@ -105,7 +105,12 @@ def test_producers_and_workers_may_do_what_they_are_for_and_no_more() -> None:
     follow = {"status", "status_many", "result"}
     producers = {route.name for route in ROUTES if may(Role.ENQUEUE, route)}
     workers = {route.name for route in ROUTES if may(Role.WORK, route)}
+    slots = {"get_pacer", "reserve_slot", "return_slot"}
     registry = {"put_worker", "delete_worker"}
-    assert workers == {"claim", "complete", "turn", "heartbeat", "upload"} | registry | follow | open_to_all
-    assert producers >= {"enqueue", "upload", "cancel"} | follow | open_to_all
+    assert (
+        workers
+        == {"claim", "complete", "turn", "heartbeat", "upload"} | registry | slots | follow | open_to_all
+    )
+    assert producers >= {"enqueue", "upload", "cancel"} | slots | follow | open_to_all
     assert not producers & {"purge", "configure", "redrive", "claim", "complete", "list_jobs", "dead_letters"}
+    assert not producers & {"list_pacers", "put_pacer", "change_pacer", "delete_pacer"}

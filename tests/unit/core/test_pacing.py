@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from osqueue.commit.coalesce import coalesced, runs_of, split_outcomes
 from osqueue.core.encoding import decode_head, encode, encode_head
 from osqueue.core.ops import Code, Op, Outcome, decode_outcomes, encode_outcomes, outcomes_bytes_max
-from osqueue.core.pacing import Slot, ahead, head_us, next_us, own_us, slot_of
+from osqueue.core.pacing import REMOTE_REST_MS, Slot, ahead, head_us, next_us, own_us, slot_of
 from osqueue.core.queue_ops import ChangePacer, ReserveSlots, ReturnSlot
 from osqueue.core.state import NO_PACER, PacerRow
 from tests.support.machines import NOON_MS
@@ -266,3 +266,52 @@ def test_an_outcome_is_remembered_within_the_room_that_is_kept_for_it() -> None:
     answer = ask(shard, op)
     assert len(encode_outcomes([answer])) <= outcomes_bytes_max([op])
     assert decode_outcomes(encode_outcomes([answer])) == (answer,)
+
+
+# ── Holders over an API ──────────────────────────────────────────────────────
+def rest_ms_of_a_pause(shard: Shard) -> int:
+    """How long the pacer stands still after a pause by a process that looks often."""
+    ask(shard, ChangePacer(paused=True, rest_ms=100))
+    rest_ms = shard.state.pacer.rest_ms
+    ask(shard, ChangePacer(paused=False))
+    return rest_ms
+
+
+def test_a_pause_rests_longer_until_a_day_after_the_last_slot_of_a_remote_holder() -> None:
+    shard = pacer()
+    reserve(shard)
+    assert rest_ms_of_a_pause(shard) == 100
+    ask(shard, ReserveSlots(1, 1, DAY_US, remote=True))
+    assert rest_ms_of_a_pause(shard) == REMOTE_REST_MS
+    shard.now += DAY_US // 1000 - 1
+    assert rest_ms_of_a_pause(shard) == REMOTE_REST_MS
+    shard.now += 10_000  # the rests of two pauses among them
+    assert rest_ms_of_a_pause(shard) == 100
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [ChangePacer(PacerRow(INTERVAL, epoch=6), reset=True)],
+        [ChangePacer(removed=True), ChangePacer(PacerRow(INTERVAL, epoch=6))],
+    ],
+    ids=["reset", "removed"],
+)
+def test_a_new_pacer_remembers_that_a_remote_holder_may_not_have_looked(changes: list[Op]) -> None:
+    shard = pacer()
+    ask(shard, ReserveSlots(1, 1, DAY_US, remote=True))
+    for each in changes:
+        ask(shard, each)
+    assert rest_ms_of_a_pause(shard) == REMOTE_REST_MS
+
+
+def test_a_remote_reservation_in_a_pause_lengthens_its_rest() -> None:
+    shard = pacer()
+    ask(shard, ChangePacer(paused=True, rest_ms=100))
+    ask(shard, ReserveSlots(1, 1, DAY_US, remote=True))
+    assert shard.state.pacer.rest_ms == REMOTE_REST_MS
+
+
+def test_reservations_over_an_api_are_combined_with_none_of_the_store() -> None:
+    near, remote = ReserveSlots(1, 1, DAY_US), ReserveSlots(1, 1, DAY_US, remote=True)
+    assert [len(run) for run in runs_of([near, near, remote, remote])] == [2, 2]

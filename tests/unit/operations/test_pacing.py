@@ -13,6 +13,9 @@ from osqueue.clock import MACHINE
 from osqueue.operations.pacing import SLOTS_MISSED_MAX
 from osqueue.stores.base import Failed, Get
 from osqueue.stores.memory import MemoryStore
+from tests.support.in_process import InProcess
+
+ROUNDED_MS = 1  # by which a remote holder may be late
 
 
 @pytest.fixture
@@ -20,12 +23,13 @@ def store(machine: Any) -> MemoryStore:
     return MemoryStore(machine)
 
 
-@pytest.fixture
-def connect(store: MemoryStore, machine: Any) -> Callable[..., Pacer]:
+@pytest.fixture(params=["store", "API"])
+def connect(store: MemoryStore, machine: Any, request: pytest.FixtureRequest) -> Callable[..., Pacer]:
     """Another process, as it were."""
 
     def opened(**options: Any) -> Pacer:
-        return Pacer(store, "stripe", machine=machine, **options)
+        place: Any = store if request.param == "store" else InProcess(store, machine)
+        return Pacer(place, "stripe", machine=machine, **options)
 
     return opened
 
@@ -93,11 +97,13 @@ def test_a_slot_is_used_or_given_back_once(connect: Any, machine: Any) -> None:
     slot.wait()
     assert slot.give_back() is False
     slot.wait()
-    assert (slot.number, machine.now_ms() - began) == (2, 10_000)
+    assert slot.number == 2
+    assert 10_000 <= machine.now_ms() - began <= 10_000 + ROUNDED_MS
     third = pacer.reserve()
     assert third.give_back() is True
     third.wait()
-    assert (third.number, machine.now_ms() - began) == (5, 20_000)
+    assert third.number == 5
+    assert 20_000 <= machine.now_ms() - began <= 20_000 + ROUNDED_MS
     with pacer.turn() as turn:
         assert turn.give_back() is False
 
@@ -180,8 +186,10 @@ def test_a_pause_that_was_missed_while_asleep_moves_the_slot(
     monkeypatch.setattr(machine, "sleep", slept)
     second.wait()
     assert second.number == 2
-    assert (second.at - before).total_seconds() == pytest.approx(1_000.4)
-    assert machine.now_ms() - began == 1_000_400 + interval * 1000
+    pace = pacer.access.pace
+    moved_ms = 1_000_000 + pace.pause * 1000 + pace.rest_ms
+    assert (second.at - before).total_seconds() == pytest.approx(moved_ms / 1000)
+    assert 0 <= machine.now_ms() - began - moved_ms - interval * 1000 <= ROUNDED_MS
 
 
 def test_a_pacer_that_is_removed_while_one_waits_lets_nobody_act(

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from osqueue import Queue
+from osqueue import Pacer, Queue
 from osqueue.asgi.tokens import Identity, Token
 from osqueue.aws_lambda.scopes import ScopedCaller
 from osqueue.contract.operations import BY_NAME, ROUTES
@@ -79,6 +79,7 @@ def site() -> Site:
             batch.enqueue(1)
         q.schedule("s", "@daily", 1)
         q.reap()
+    Pacer(store, "p").create(1)
     store.writable = False
     return Site(store, [each for each in jobs if each], batch.id)
 
@@ -87,7 +88,7 @@ def ask(
     site: Site, permit: Permit | None, name: str, job: str = "", query: dict[str, Any] | None = None
 ) -> Any:
     route = BY_NAME[name]
-    path = route.path.format(queue="mail", id=job, schedule="s", batch=site.batch)
+    path = route.path.format(queue="mail", id=job, schedule="s", batch=site.batch, pacer="p")
     body = msgspec.json.encode({"jobs": site.jobs}) if route.request else b""
     pairs = tuple((key, str(value)) for key, value in (query or {}).items())
     return Api(site.store).answer(ApiRequest(route.method, path, pairs, body, 5.0, permit))

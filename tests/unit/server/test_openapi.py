@@ -115,8 +115,15 @@ def test_the_examples_of_requests_are_accepted(name: str) -> None:
     job = caller.ask("POST", "/v1/queues/emails/jobs", EXAMPLES["enqueue"][0]).body["job_id"]
     caller.ask("PUT", "/v1/queues/emails/schedules/nightly", EXAMPLES["put_schedule"][0])
     batch = caller.ask("POST", "/v1/queues/emails/batches", {}).body["batch_id"]
+    caller.ask("PUT", "/v1/pacers/stripe", EXAMPLES["put_pacer"][0])
     path = route.path.format(
-        queue="emails", id=job, schedule="nightly", group="customer-7", batch=batch, worker="w-1"
+        pacer="stripe",
+        queue="emails",
+        id=job,
+        schedule="nightly",
+        group="customer-7",
+        batch=batch,
+        worker="w-1",
     )
     assert caller.ask(route.method, path, EXAMPLES[name][0]).status in (200, 204)
 

@@ -12,7 +12,7 @@ from ..client.transports.base import ApiCall, LostCall, Transport
 from ..clock import MACHINE, Machine
 from ..contract.error_codes import Forbidden, fault_of
 from ..contract.operations import ROUTES
-from ..contract.route import pattern
+from ..contract.route import pattern, subject_of
 from ..contract.schemas import Fault
 from ..errors import OsqueueError
 from ..server.app import JSON, ApiRequest, ApiResponse, failure
@@ -64,7 +64,7 @@ class ApiProxy:
                     path["id"] = id_of(path["id"])
                 notes["operation"] = route.name
                 if request.permit is not None:
-                    request.permit(route, path.get("queue", ""))
+                    request.permit(route, subject_of(path))
                 if route.name == "events" and not may_change(request.permit, path["queue"]):
                     raise Forbidden(
                         "events: this server only reads, and the API behind it may have them recorded. Read them from"

@@ -8,9 +8,11 @@ from typing import Any, TypeVar
 
 import click
 
+from ..clock import MACHINE
+from ..commit.driver import BlockingDriver
 from ..errors import NotFound
 from ..model.pacer import PacerStatus
-from ..operations.pacing import IF_EXISTS, IfExists, pacers
+from ..operations.pacer_access import IF_EXISTS, IfExists, pacers
 from ..pacer import Pacer
 from ..stores.address import is_remote
 from .options import StoreCommand, duration, json_option, no_folder, open_at, store_arguments, timeout_option
@@ -42,8 +44,15 @@ def _arguments(function: F) -> F:
 
 def _open(address: str, name: str, timeout: float) -> Pacer:
     if is_remote(address):
-        return Pacer.connect(address, name)  # which says why not
+        return Pacer.connect(address, name, timeout=timeout)
     return Pacer(open_at(address), name, timeout=timeout)
+
+
+def _pacers_of_api(address: str, timeout: float) -> list[PacerStatus]:
+    from ..client.pacing import PacerLister  # here: most commands need no API
+    from ..client.transports.address import open_transport
+
+    return BlockingDriver(open_transport(address), MACHINE).run(PacerLister(MACHINE, timeout).pacers())
 
 
 def _fields(status: PacerStatus) -> dict[str, Any]:
@@ -101,8 +110,10 @@ def show(output: Output, address: str, name: str, timeout: float) -> None:
 @click.pass_obj
 def ls(output: Output, address: str, timeout: float) -> None:
     """List the pacers at an address."""
+    none = "no pacers at this address"
     if is_remote(address):
-        Pacer.connect(address, "any")  # which says why not
+        output.rows(map(_fields, _pacers_of_api(address, timeout)), COLUMNS, none=none)
+        return
     store = open_at(address)
     found = Pacer(store, "any")._run(pacers())
 
@@ -113,7 +124,7 @@ def ls(output: Output, address: str, timeout: float) -> None:
             except NotFound:  # removed, and its name is remembered
                 continue
 
-    output.rows(rows(), COLUMNS, none=f"no pacers at this address{no_folder(store)}")
+    output.rows(rows(), COLUMNS, none=none + no_folder(store))
 
 
 @pacer.command("pause", cls=StoreCommand)
@@ -129,7 +140,7 @@ def pause(output: Output, address: str, name: str, timeout: float) -> None:
 @_arguments
 @click.pass_obj
 def resume(output: Output, address: str, name: str, timeout: float) -> None:
-    """Go on: in 0.1 seconds on a folder and on Valkey, else in two."""
+    """Go on in two seconds; sooner on a folder and on Valkey if no caller reserves over an API."""
     with _open(address, name, timeout) as opened:
         output.record(_fields(opened.resume()))
 

@@ -52,7 +52,7 @@ class CallFailure(Struct, frozen=True):
 
 
 class ApiClient:
-    """One queue, over an API. Holds what does not change."""
+    """One queue or pacer, over an API. Holds what does not change."""
 
     def __init__(self, queue: str, codec: Codec, machine: Machine, timeout: float) -> None:
         self.queue = queue
@@ -69,6 +69,7 @@ class ApiClient:
         schedule: str | None = None,
         batch: str | None = None,
         worker: str | None = None,
+        pacer: str | None = None,
         query: Sequence[tuple[str, object]] = (),
         body: Struct | None = None,
         seconds: float | None = None,
@@ -79,8 +80,8 @@ class ApiClient:
 
         Tried for ``seconds``, or ``tries`` times, each for at most ``patience`` seconds.
         """
-        path = {"queue": self.queue} if job is None else {"queue": self.queue, "id": job}
-        others = (("schedule", schedule), ("batch", batch), ("worker", worker))
+        path = {"queue": self.queue} if pacer is None else {"pacer": pacer}
+        others = (("id", job), ("schedule", schedule), ("batch", batch), ("worker", worker))
         path |= {name: each for name, each in others if each is not None}
         given = tuple((name, _plain(name, value)) for name, value in query if value is not None)
         data = b"" if body is None else msgspec.json.encode(body)

@@ -46,7 +46,8 @@ def _likeness(op: Any) -> Hashable:
     if kind is ExtendLeases:
         return kind, op.lease_ms
     if kind is ReserveSlots:
-        return object() if op.borrower else (kind, op.units, op.ahead_us)  # each shard has a share of its own
+        # Each shard has a share of its own.
+        return object() if op.borrower else (kind, op.units, op.ahead_us, op.remote)
     return kind if kind in _FIELDS else object()
 
 

@@ -94,6 +94,19 @@ FAILURE: dict[str, Any] = {
     }
 }
 
+_PACER = {
+    "name": "stripe",
+    "interval": 0.25,
+    "burst": 1,
+    "next_in": 0.5,
+    "ahead": 2,
+    "number": 42,
+    "paused_at": None,
+    "now": "2030-01-31T12:00:00Z",
+    "epoch": 2_814_749,
+    "moved": 12.0,
+}
+
 # By route: a request's body and the body of its answer.
 EXAMPLES: dict[str, tuple[Any, Any]] = {
     "enqueue": (
@@ -238,6 +251,26 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "list_batches": (None, {"batches": [_BATCH]}),
     "get_batch": (None, _BATCH),
     "change_batch": ({"sealed": True}, {**_BATCH, "state": "sealed"}),
+    "list_pacers": (None, {"pacers": [_PACER]}),
+    "put_pacer": ({"interval": 0.25, "burst": 1, "if_exists": "keep"}, _PACER),
+    "get_pacer": (None, _PACER),
+    "change_pacer": (
+        {"paused": True},
+        {**_PACER, "paused_at": "2030-01-31T12:00:00Z", "rest": 2.0},
+    ),
+    "reserve_slot": (
+        {"units": 1, "max_ahead": 60},
+        {
+            "reserved": True,
+            "number": 43,
+            "units": 1,
+            "epoch": 2_814_749,
+            "at": "2030-01-31T12:00:00.500000Z",
+            "seconds_left": 0.5,
+            "pacer": {**_PACER, "next_in": 0.75, "ahead": 3, "number": 43},
+        },
+    ),
+    "return_slot": ({"number": 43, "units": 1, "epoch": 2_814_749}, {"returned": True}),
     "redrive": ({"limit": 100, "kinds": ["welcome"], "error": "mailbox"}, {"jobs": 2}),
     "purge": ({"jobs": ["order-7"]}, {"jobs": [_JOB], "cancelled": 1, "state": 1}),
     "history": (None, {"jobs": [{**_VIEW, "state": "completed", "attempt": 1, "run": 1}]}),

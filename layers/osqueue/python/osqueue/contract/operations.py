@@ -1,8 +1,8 @@
 """The operations of the API: one table, one row for each.
 
 The server, the client, ``openapi.json``, the local stack, the CDK app and the tables of the documentation are made
-from it. A new operation is a row here (or in ``work``) and, in the module of ``server/`` that the row names, a function
-of its name.
+from it. A new operation is a row here (or in ``work`` or ``pacers``) and, in the module of ``server/`` that the row
+names, a function of its name.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ..model.explain import Story
 from ..model.reports import CancelledMany, FlowUsage, Purged, ReapReport
 from ..model.schedule import Schedule
 from . import admin_schemas, schemas
+from .pacers import PACER_ROUTES
 from .route import JOBS, QUEUE, QUEUES, Query, Repeat, Route
 from .work import WORK, WORKERS
 
@@ -408,6 +409,7 @@ ROUTES: tuple[Route, ...] = (
         answer=ReapReport,
         repeat=Repeat.UNREACHED,
     ),
+    *PACER_ROUTES,
     Route(
         name="openapi",
         method="GET",

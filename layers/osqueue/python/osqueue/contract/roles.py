@@ -3,6 +3,7 @@ tokens with scopes.
 
 ``operate`` may do everything. ``read`` may look at everything, contents included, and change nothing. ``enqueue`` is
 what a producer needs: to add jobs, follow them and take them back. ``work`` is what a worker needs for those it holds.
+Both may take the slots of a pacer and give them back. A pattern for queues covers the pacers of these names as well.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ class Role(Enum):
 
 
 _FOLLOW = {"status", "status_many", "result"}
+_SLOTS = {"get_pacer", "reserve_slot", "return_slot"}
 _BATCHES = {"open_batch", "get_batch", "change_batch"}
 _ALLOWED: dict[Role, set[str]] = {
     Role.READ: {"status_many"},  # it reads, though its many ids travel in a body
-    Role.ENQUEUE: {"enqueue", "cancel", "change_job", "story", "upload"} | _FOLLOW | _BATCHES,
-    Role.WORK: {"claim", "complete", "turn", "heartbeat", "put_worker", "delete_worker", "upload"} | _FOLLOW,
+    Role.ENQUEUE: {"enqueue", "cancel", "change_job", "story", "upload"} | _FOLLOW | _BATCHES | _SLOTS,
+    Role.WORK: {"claim", "complete", "turn", "heartbeat", "put_worker", "delete_worker", "upload"}
+    | _FOLLOW
+    | _SLOTS,
 }
 OPEN = {"health", "openapi"}  # to anybody: they tell of no queue
 

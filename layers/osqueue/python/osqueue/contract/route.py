@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
@@ -11,6 +12,8 @@ from msgspec import Struct
 QUEUES = "/v1/queues"
 QUEUE = QUEUES + "/{queue}"
 JOBS = QUEUE + "/jobs"
+PACERS = "/v1/pacers"
+PACER = PACERS + "/{pacer}"
 
 
 class Repeat(Enum):
@@ -47,6 +50,11 @@ class Route(Struct, frozen=True, kw_only=True):
     query: tuple[Query, ...] = ()
     faults: tuple[int, ...] = ()  # statuses beside those that every route may answer
     repeat: Repeat = Repeat.ALWAYS
+
+
+def subject_of(path: Mapping[str, str]) -> str:
+    """Return the queue or the pacer that the parameters of a path name, or "" if they name neither."""
+    return path.get("queue") or path.get("pacer", "")
 
 
 def pattern(route: Route) -> re.Pattern[str]:

@@ -14,12 +14,16 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from .. import limits
 from . import gcra
 from .draft import Draft
 from .lending import borrowers_of, share_of_block
 from .ops import Code, Outcome, outcome
 from .queue_ops import ChangePacer, ReserveSlots, ReturnSlot
 from .state import NO_PACER, PacerRow
+
+REMOTE_REST_MS = 2_000  # that a resumed pacer stands still if a holder looks at it over an API
+GRACE_US_MAX = limits.DAY_MS * 1000  # that a holder may choose
 
 
 class Slot(Struct, frozen=True):
@@ -47,6 +51,14 @@ def head_us(row: PacerRow, at_us: int, now_ms: int) -> int:
     return at_us + (row.shift_ms + paused) * 1000
 
 
+def holds_remotely(row: PacerRow, now_ms: int) -> bool:
+    """Return whether a holder over an API may still start by a slot.
+
+    A slot may be used for its grace: a day at most, or a part of the interval.
+    """
+    return row.remote_us > 0 and own_us(row, now_ms) < row.remote_us + GRACE_US_MAX + row.interval_us
+
+
 def next_us(row: PacerRow, now_us: int) -> int:
     """The next slot, in the pacer's own time."""
     return gcra.next_us(row.tat_us, now_us, row.interval_us, row.burst)
@@ -69,9 +81,10 @@ def change(draft: Draft, op: ChangePacer) -> Outcome:
     elif not exists(row):
         return outcome([Code.NOT_FOUND])
     elif op.removed:
-        draft.pacer = NO_PACER
+        draft.pacer = replace(NO_PACER, remote_us=row.remote_us) if row.remote_us else NO_PACER
     elif op.paused and not row.paused_ms:
-        draft.pacer = replace(row, paused_ms=draft.now, rest_ms=op.rest_ms)
+        rest_ms = max(op.rest_ms, REMOTE_REST_MS) if holds_remotely(row, draft.now) else op.rest_ms
+        draft.pacer = replace(row, paused_ms=draft.now, rest_ms=rest_ms)
     elif op.paused is False and row.paused_ms:
         shift_ms = row.shift_ms + draft.now + row.rest_ms - row.paused_ms
         draft.pacer = replace(row, paused_ms=0, rest_ms=0, shift_ms=shift_ms)
@@ -83,7 +96,10 @@ def _begun(row: PacerRow, created: PacerRow, now_ms: int) -> PacerRow:
     """A pacer that begins now. What was reserved before is void; the latest slot that was used keeps its distance."""
     now = now_ms * 1000
     used = min(max(row.tat_us - own_us(row, now_ms), 0), created.interval_us)
-    return replace(created, tat_us=now + used, number=row.number, shift_ms=0, paused_ms=0)
+    remote_us = now if row.remote_us else 0  # its holder may not have looked yet
+    return replace(
+        created, tat_us=now + used, number=row.number, shift_ms=0, paused_ms=0, remote_us=remote_us
+    )
 
 
 def reserve(draft: Draft, op: ReserveSlots) -> Outcome:
@@ -104,6 +120,9 @@ def reserve(draft: Draft, op: ReserveSlots) -> Outcome:
     if count:
         tat = gcra.moved(row.tat_us, start, row.interval_us, count * op.units)
         draft.pacer = replace(row, tat_us=tat, number=row.number + count)
+        if op.remote:
+            rest_ms = max(row.rest_ms, REMOTE_REST_MS) if row.paused_ms else row.rest_ms
+            draft.pacer = replace(draft.pacer, remote_us=max(tat, 1), rest_ms=rest_ms)
         draft.changed = True
     code = Code.RESERVED if count == op.count else Code.TOO_FAR
     return Outcome(

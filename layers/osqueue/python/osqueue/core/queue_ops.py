@@ -169,6 +169,7 @@ class ReserveSlots(Operation, frozen=True, tag="reserve"):
     borrower: bytes = (
         b""  # a shard to which they are lent, as a digest; empty: whoever asks acts by them himself
     )
+    remote: bool = False  # the holder looks at the pacer over an API
 
     def codes_max(self) -> int:
         return 13  # of as many bytes as its runs of large numbers take

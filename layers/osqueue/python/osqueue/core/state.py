@@ -357,6 +357,7 @@ class PacerRow(StoredRow, frozen=True):
     epoch: int = 0  # random, drawn when it was created or reset: a slot of another one is void
     borrowers: dict[bytes, int] = {}  # noqa: RUF012 - shards that asked lately, and when, in ms: see ``lending``
     rest_ms: int = 0  # of a paused one: for which it stands still once it is resumed
+    remote_us: int = 0  # the latest slot of a holder over an API, in own time; 0: no such slot
 
 
 NO_PACER = PacerRow()  # this very one stays away from an encoded head

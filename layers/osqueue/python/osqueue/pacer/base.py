@@ -1,6 +1,7 @@
 """What Pacer and AsyncPacer share: how a pacer is opened, and each public method as a flow.
 
-What a method does is written once, in ``operations.pacing``; ``queue.flow_methods`` makes methods and coroutines of it.
+What a method does is written once, in ``operations.pacing`` and behind ``PacerAccess``; ``queue.flow_methods`` makes
+methods and coroutines of it.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from .. import limits
 from ..clock import MACHINE, Machine
@@ -20,11 +21,16 @@ from ..model.pacer import PacerStatus, slot_moment
 from ..model.validation import is_queue_name, microseconds, milliseconds, plain_text
 from ..objects.layout import root_of_pacer
 from ..operations.context import Writers
-from ..operations.pacing import FREE, PRICED, HeldSlot, IfExists, PacerFlows
+from ..operations.pacer_access import FREE, PRICED, IfExists, StoreAccess
+from ..operations.pacing import HeldSlot, PacerFlows
 from ..queue.flow_methods import FlowMethod
-from ..stores.address import is_remote, open_store
+from ..queue.opening import open_place
 from ..stores.base import Store
 from ..stores.counting import CountingStore
+
+if TYPE_CHECKING:  # loaded where they are used
+    from ..client.pacing import ApiAccess
+    from ..client.transports.base import Transport
 
 GRACE_MS_MIN = 1  # clocks tell no less
 R = TypeVar("R")
@@ -37,7 +43,7 @@ class PacerBase:
 
     def __init__(
         self,
-        store: Store,
+        store: Store | Transport,
         name: str,
         *,
         grace: float | timedelta | None = None,
@@ -49,15 +55,19 @@ class PacerBase:
         self.machine = machine
         self._options: dict[str, Any] = {"grace": grace, "max_ahead": max_ahead, "timeout": timeout}
         self.timeout = milliseconds(timeout, "timeout", 1, limits.DAY_MS) / 1000
-        self._place = store if isinstance(store, CountingStore) else CountingStore(store)
+        self._place: CountingStore | Transport = (
+            CountingStore(store)
+            if isinstance(store, Store) and not isinstance(store, CountingStore)
+            else store
+        )
         self._writers = Writers(self._writer)
+        self.access = self._opened(self._place)
         self._flows = PacerFlows(
             self.name,
             machine,
-            self._own_writer,
+            self.access,
             None if grace is None else microseconds(grace, "grace", GRACE_MS_MIN, limits.DAY_MS),
             microseconds(max_ahead, "max_ahead", 0, limits.PACER_AHEAD_MS_MAX),
-            FREE if self._place.look_pace.free else PRICED,
         )
         self._make_driver()
 
@@ -71,21 +81,17 @@ class PacerBase:
         max_ahead: float | timedelta = limits.PACER_AHEAD_MS_DEFAULT / 1000,
         timeout: float = limits.REQUEST_TIMEOUT_S,
     ) -> Self:
-        """Open the pacer ``name`` of the store at ``address``: memory://, file:// or s3://.
+        """Open the pacer ``name`` by address.
+
+        A store: ``memory://``, ``file:///path``, ``s3://bucket/prefix``. Or an API: ``https://host/stage``,
+        ``http://host:port``, ``lambda://prefix``.
 
         Durations are seconds or timedeltas. ``grace`` is how late a slot may be used, by default a tenth of the
         interval and at least 50 ms; ``max_ahead`` how far ahead one may be taken; ``timeout`` how long one request may
-        try. Nothing is sent yet. Raises Rejected for an address, a name or a duration that is not valid, NotSupported
-        for the address of an API.
+        try. Nothing is sent yet. Raises Rejected for an address, a name or a duration that is not valid.
         """
         checked = pacer_name(name)
-        if is_remote(address):
-            raise NotSupported(
-                "address: a pacer works on the store itself, not over an API. Give the store's own address, such as"
-                " s3://bucket/prefix.",
-                field="address",
-            )
-        return cls(open_store(address), checked, grace=grace, max_ahead=max_ahead, timeout=timeout)
+        return cls(open_place(address), checked, grace=grace, max_ahead=max_ahead, timeout=timeout)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel as the address, the name and the options."""
@@ -98,7 +104,17 @@ class PacerBase:
         """Make what runs the flows."""
         raise NotImplementedError
 
+    def _opened(self, place: CountingStore | Transport) -> StoreAccess | ApiAccess:
+        """Return how the pacer is reached: through its store, or over an API."""
+        if isinstance(place, CountingStore):
+            pace = FREE if place.look_pace.free else PRICED
+            return StoreAccess(self.name, self.machine, self._own_writer, pace)
+        from ..client.pacing import ApiAccess
+
+        return ApiAccess(self.name, self.machine, self.timeout)
+
     def _writer(self, _: int) -> PacerWriter:
+        assert isinstance(self._place, CountingStore)
         return PacerWriter.on(self._place, root_of_pacer(self.name), self.name, self.machine)
 
     def _own_writer(self) -> PacerWriter:
@@ -114,7 +130,10 @@ class PacerBase:
 
     @property
     def requests(self) -> dict[str, int]:
-        """How many requests this object has sent to its store: get, put, list, delete."""
+        """How many requests this object has sent to its store: get, put, list, delete.
+
+        To an API: get, post, put, patch, delete.
+        """
         return self._place.requests
 
     # ── Flows, one for each public method ────────────────────────────────────
@@ -127,29 +146,30 @@ class PacerBase:
         average. One that exists is kept as it is ("keep"), begins again with these settings ("reset": all reservations
         are void), or makes this raise Conflict ("fail"). Raises Rejected for a setting that is not valid.
         """
-        return self._flows.create(interval, burst, if_exists)
+        return self.access.create(interval, burst, if_exists)
 
     def _pause(self) -> QueueFlow[PacerStatus]:
         """Let time stand still for all callers: no slot comes. A caller may reserve meanwhile. Raises NotFound.
 
-        When this returns, no caller starts any more. It takes 0.3 s on a folder, in memory and on Valkey, else 1.5 s.
+        When this returns, no caller starts any more. It takes 1.5 s, or 0.3 s on a folder, in memory and on Valkey if
+        no caller has reserved over an API within the last day.
         """
-        return self._flows.pause(True)
+        return self.access.pause(True)
 
     def _resume(self) -> QueueFlow[PacerStatus]:
         """Let time go on: all slots move by the pause, and keep their order and distances. Raises NotFound.
 
-        The first slot comes 0.1 to 0.3 s later on a folder, in memory and on Valkey, else two to three seconds later.
+        The first slot comes two to three seconds later, or 0.1 to 0.3 s where ``pause`` takes 0.3 s.
         """
-        return self._flows.pause(False)
+        return self.access.pause(False)
 
     def _status(self) -> QueueFlow[PacerStatus]:
         """The pacer as it is now. Raises NotFound."""
-        return self._flows.status()
+        return self.access.status()
 
     def _remove(self) -> QueueFlow[None]:
         """Remove the pacer, for everybody: who waits for a slot gets NotFound. Raises NotFound."""
-        return self._flows.remove()
+        return self.access.remove()
 
     create = FlowMethod(_create)
     pause = FlowMethod(_pause)
@@ -218,7 +238,7 @@ class ReservationBase:
         if self._spent:
             return False
         self._spent = True  # also where no answer comes: it may be somebody else's
-        self._spent = given = yield from self._pacer._flows.give_back(self._held)
+        self._spent = given = yield from self._pacer.access.give_back(self._held.slot)
         return bool(given)
 
     wait = FlowMethod(_wait)

@@ -23,7 +23,7 @@ from ..commit.driver import BlockingDriver
 from ..commit.effects import QueueFlow
 from ..contract.error_codes import STATUS, TooLarge, fault_of
 from ..contract.functions import BODY_BYTES_MAX
-from ..contract.route import Route, pattern
+from ..contract.route import Route, pattern, subject_of
 from ..contract.schemas import Failure, Fault
 from ..errors import OsqueueError
 from ..stores.address import open_store
@@ -36,6 +36,8 @@ from .request import Permit, RequestContext, in_time, may_change
 
 if TYPE_CHECKING:
     from ..events import Sink
+    from ..pacer.base import PacerBase
+    from ..pacer.blocking import Pacer
     from ..queue.events import Waker
 
 QUEUES_MAX = 256  # kept warm
@@ -67,9 +69,10 @@ class ApiResponse(Struct, frozen=True):
 
 
 Q = TypeVar("Q", bound=ServedQueue)
+P = TypeVar("P", bound="PacerBase")
 
 
-class ApiBase(Generic[Q]):
+class ApiBase(Generic[Q, P]):
     """What ``Api`` and ``AsyncApi`` share: everything but how a flow is run.
 
     ``store`` is a store or its address, ``routes`` which requests it answers (None: all), ``sinks`` receive every
@@ -98,6 +101,7 @@ class ApiBase(Generic[Q]):
         self.routes = _every_route() if routes is None else tuple(routes)
         self._patterns = [(route, pattern(route)) for route in self.routes]
         self._queues: OrderedDict[str, Q] = OrderedDict()
+        self._pacers: OrderedDict[str, P] = OrderedDict()
         self._lock = forks.lock()
 
     def load(self) -> None:
@@ -128,29 +132,58 @@ class ApiBase(Generic[Q]):
         """Raises what refuses a request before anything is read of it: there is no such route, or it is not allowed."""
         route, path = self._route(request)
         if request.permit is not None:
-            request.permit(route, path.get("queue", ""))
+            request.permit(route, subject_of(path))
 
     def may_change(self, request: ApiRequest) -> bool:
         """Return whether the caller of a request may change the queue in it. Raises what ``permit`` raises."""
         _, path = self._route(request)
-        return may_change(request.permit, path.get("queue", ""))
+        return may_change(request.permit, subject_of(path))
 
-    def _call(self, request: ApiRequest, notes: dict[str, Any]) -> tuple[Q | None, QueueFlow[Any]]:
-        """The flow that carries out a request, and the queue that runs it; None: any driver does."""
+    def pacer(self, name: str) -> P:
+        """Return a pacer, kept warm for the next request. Raises Rejected for a name that is not valid."""
+        with self._lock:
+            found = self._pacers.get(name)
+            if found is None:
+                found = self._pacers[name] = self._new_pacer(name)
+                if len(self._pacers) > QUEUES_MAX:
+                    self._pacers.popitem(last=False)
+            self._pacers.move_to_end(name)
+            return found
+
+    def _new_pacer(self, name: str) -> P:
+        """Open a pacer of the store."""
+        raise NotImplementedError
+
+    def _call(self, request: ApiRequest, notes: dict[str, Any]) -> tuple[Q | P | None, QueueFlow[Any]]:
+        """Return the flow that carries out a request, and the queue or pacer that runs it; None: any driver does."""
         until = self.machine.monotonic() + request.deadline_s
         route, path = self._route(request)
         notes["operation"] = route.name
         notes.update((name, text[: limits.ID_CHARS_MAX]) for name, text in path.items())
         if request.permit is not None:
-            request.permit(route, path.get("queue", ""))
+            request.permit(route, subject_of(path))
         if len(request.body) > BODY_BYTES_MAX:
             raise TooLarge(f"the body has {len(request.body):,} bytes; the API takes {BODY_BYTES_MAX:,}.")
         query = query_of(route, request.query)
         queue = self.queue(path["queue"]) if "queue" in path else None
+        pacer = self.pacer(path["pacer"]) if "pacer" in path else None
+        access: Any = None if pacer is None else pacer.access
         context = RequestContext(
-            *(route, path, query, request.body, self.machine, self.store, until, queue, notes, request.permit)
+            *(
+                route,
+                path,
+                query,
+                request.body,
+                self.machine,
+                self.store,
+                until,
+                queue,
+                notes,
+                request.permit,
+            ),
+            access=access,
         )
-        return queue, in_time(_operation(route)(context), self.machine, until)
+        return queue or pacer, in_time(_operation(route)(context), self.machine, until)
 
     def _route(self, request: ApiRequest) -> tuple[Route, dict[str, str]]:
         allowed: list[str] = []
@@ -170,7 +203,7 @@ class ApiBase(Generic[Q]):
         )
 
 
-class Api(ApiBase[BlockingServedQueue]):
+class Api(ApiBase[BlockingServedQueue, "Pacer"]):
     """Answers requests about the queues of one store, on the thread of the caller. Many threads may use one object.
 
     >>> api = Api("memory://")
@@ -184,11 +217,16 @@ class Api(ApiBase[BlockingServedQueue]):
         """Answer a request; blocks for at most about ``deadline_s``. Raises nothing."""
         notes: dict[str, Any] = {}
         try:
-            queue, flow = self._call(request, notes)
-            done = BlockingDriver(self.store, self.machine).run(flow) if queue is None else queue._run(flow)
+            runner, flow = self._call(request, notes)
+            done = BlockingDriver(self.store, self.machine).run(flow) if runner is None else runner._run(flow)
             return success(done, notes)
         except Exception as error:  # noqa: BLE001 - told in the answer
             return failed(error, notes)
+
+    def _new_pacer(self, name: str) -> Pacer:
+        from ..pacer.blocking import Pacer  # here: few requests are about pacers
+
+        return Pacer(self.store, name, machine=self.machine)
 
     def close(self) -> None:
         """Release connections."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..commit.async_group import AsyncDriver
 from ..commit.effects import AwaitNews
 from ..queue.asynchronous import AsyncQueue
 from .app import ApiBase, ApiRequest, ApiResponse, failed, success
 from .queues import ServedQueue
+
+if TYPE_CHECKING:
+    from ..pacer.asynchronous import AsyncPacer
 
 
 class AsyncServedQueue(ServedQueue, AsyncQueue[Any]):
@@ -36,7 +39,7 @@ class AsyncServedQueue(ServedQueue, AsyncQueue[Any]):
             sleeper.tell()
 
 
-class AsyncApi(ApiBase[AsyncServedQueue]):
+class AsyncApi(ApiBase[AsyncServedQueue, "AsyncPacer"]):
     """Answers requests about the queues of one store. One object belongs to one event loop.
 
     >>> asyncio.run(AsyncApi("memory://").answer(ApiRequest("GET", "/healthz"))).status
@@ -52,12 +55,17 @@ class AsyncApi(ApiBase[AsyncServedQueue]):
         """
         notes: dict[str, Any] = {}
         try:
-            queue, flow = self._call(request, notes)
-            if queue is None:
+            runner, flow = self._call(request, notes)
+            if runner is None:
                 return success(await AsyncDriver(self.store, self.machine).run(flow), notes)
-            return success(await queue._run(flow), notes)
+            return success(await runner._run(flow), notes)
         except Exception as error:  # noqa: BLE001 - told in the answer
             return failed(error, notes)
+
+    def _new_pacer(self, name: str) -> AsyncPacer:
+        from ..pacer.asynchronous import AsyncPacer  # here: few requests are about pacers
+
+        return AsyncPacer(self.store, name, machine=self.machine)
 
     def end_waits(self) -> None:
         """End the waits of all requests, those to come too: the process is about to end."""

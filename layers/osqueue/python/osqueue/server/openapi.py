@@ -19,6 +19,7 @@ from ..contract.content import CODEC_CHARS_MAX
 from ..contract.examples import EXAMPLES, FAILURE
 from ..contract.functions import PAYLOAD_BYTES_MAX, WAIT_S_MAX
 from ..contract.operations import HISTORY_MAX, QUEUES_MAX, ROUTES
+from ..contract.pacers import PACERS_MAX
 from ..contract.route import Query, Route
 from ..contract.schemas import Failure
 from ..core.state import STATES
@@ -96,6 +97,7 @@ _KINDS: Schema = {
     "maxItems": limits.KINDS_PER_CLAIM_MAX,
     "items": {"type": "string", **_chars(limits.KIND_CHARS_MAX, 0)},
 }
+_UNITS: Schema = {"minimum": 1, "maximum": limits.PACER_BURST_MAX}
 _DELAY = _seconds(0, limits.DELAY_MS_MAX)
 _CLAIM: dict[str, Schema] = {
     "worker": _chars(limits.WORKER_CHARS_MAX),
@@ -146,6 +148,21 @@ FIELDS: dict[str, dict[str, Schema]] = {
         },
         "include": {"items": {"enum": list(INCLUDES)}},
     },
+    "NewPacer": {
+        "interval": _seconds(limits.PACER_INTERVAL_MS_MIN, limits.PACER_INTERVAL_MS_MAX),
+        "burst": _UNITS,
+        "if_exists": {"enum": ["keep", "reset", "fail"]},
+    },
+    "NewReservation": {
+        "units": _UNITS,
+        "max_ahead": _seconds(0, limits.PACER_AHEAD_MS_MAX),
+        "lead": _seconds(0, limits.PACER_LEAD_MS_MAX),
+    },
+    "SlotReturn": {
+        "number": {"minimum": 1, "maximum": limits.PACER_NUMBER_MAX},
+        "units": _UNITS,
+        "epoch": {"minimum": 0, "maximum": limits.PACER_NUMBER_MAX},
+    },
     "JobAnswer": {"payload": ANY_JSON, "result": ANY_JSON},
     "DeadLetterAnswer": {"payload": ANY_JSON},
     "Purge": {
@@ -158,6 +175,7 @@ FIELDS: dict[str, dict[str, Schema]] = {
 QUERY: dict[tuple[str, str], Schema] = {
     ("list_jobs", "state"): {"enum": list(STATES)},
     ("history", "limit"): {"minimum": 1, "maximum": HISTORY_MAX},
+    ("list_pacers", "limit"): {"minimum": 1, "maximum": PACERS_MAX},
     ("list_queues", "limit"): {"minimum": 1, "maximum": QUEUES_MAX},
     ("history", "since"): {"minimum": 0, "maximum": limits.AT_MS_MAX / 1000},
     ("history", "until"): {"minimum": 0, "maximum": limits.AT_MS_MAX / 1000},
@@ -273,6 +291,9 @@ def _path_parameters(route: Route) -> list[Schema]:
     if "{queue}" in route.path:
         name = {"type": "string", "pattern": f"^{QUEUE_NAME}$", "example": "emails"}
         found.append({"name": "queue", "in": "path", "required": True, "schema": name})
+    if "{pacer}" in route.path:
+        name = {"type": "string", "pattern": f"^{QUEUE_NAME}$", "example": "stripe"}
+        found.append({"name": "pacer", "in": "path", "required": True, "schema": name})
     if "{id}" in route.path:
         what = (
             "The job id that enqueue answered, or the client's own id. Ids with other characters than A-Z, a-z, 0-9,"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
@@ -19,10 +19,13 @@ from .flows import DetachedSubmit
 from .queues import ServedQueue
 from .reading import body_of, id_of
 
+if TYPE_CHECKING:  # loaded for requests about pacers
+    from ..operations.pacer_access import StoreAccess
+
 R = TypeVar("R")
 Permit = Callable[
     [Route, str], None
-]  # of an operation with a queue, "" for none; raises Unauthorized, Forbidden
+]  # of an operation with a queue or pacer, "" for none; raises Unauthorized, Forbidden
 
 JOBS_NOTED_MAX = 20
 WAIT_MARGIN_S = 1.0  # for which nobody waits any more, so that an answer can still be made
@@ -41,6 +44,7 @@ class RequestContext(Struct, frozen=True):
     queue: ServedQueue | None  # the one in the path
     notes: dict[str, Any]  # what a log may say about it
     permit: Permit | None = None  # who calls may do this; None: whoever passed the request on has checked it
+    access: StoreAccess | None = None  # to the pacer in the path
 
     def read(self) -> Any:
         """The body, of the type that the route asks for. Raises Malformed and Rejected."""
@@ -58,6 +62,12 @@ class RequestContext(Struct, frozen=True):
         """The queue; only where the path names one."""
         assert self.queue is not None, f"{self.route.path} is of no queue"
         return self.queue
+
+    @property
+    def pacer(self) -> StoreAccess:
+        """The pacer. Only for a path that names one."""
+        assert self.access is not None, f"{self.route.path} is of no pacer"
+        return self.access
 
     @property
     def may_change(self) -> bool:
