@@ -25,6 +25,7 @@ EVENTS = "????/*/*/events/*"
 UPLOADS = "????/*/*/uploads/*"  # payloads and results that are too large for a request
 IDS = "ids/*"
 REGISTER = "queues/*"
+PACERS = "limits/*"  # the names of pacers
 ARCHIVE = "archive/*"
 BACKUPS = "backup/*"
 BATCHES = "batches/*"  # of bulk writes, which Spark makes
@@ -58,9 +59,10 @@ ACCESS: dict[str, Access] = {
     # Jobs are asked for by ids, and told of after the queue has forgotten them; a first upload registers its queue.
     "jobs": Access(read=(SHARDS, INTENTS, NEWS, IDS, ARCHIVE), write=(SHARDS, INTENTS, NEWS, REGISTER)),
     # Purging rewrites a job wherever it lies, in the archive and in backups, too; settings may make a queue.
+    # A pacer is registered when it is created.
     "queues": Access(
         read=(SHARDS, INTENTS, NEWS, IDS, ARCHIVE, BACKUPS),
-        write=(SHARDS, INTENTS, NEWS, REGISTER, ARCHIVE, BACKUPS),
+        write=(SHARDS, INTENTS, NEWS, REGISTER, PACERS, ARCHIVE, BACKUPS),
         delete=(INTENTS, BODIES, UPLOADS, IDS, ARCHIVE),
     ),
     # Upkeep: ids of jobs that are over, the archive, backups, old batches, lost workers, and what nobody refers to.
@@ -89,7 +91,7 @@ def access_of(functions: Iterable[str], reads_only: bool = False) -> Access:
     )
 
 
-# The same keys of one queue alone.
+# The same keys of one queue alone. Pacers are not of a queue.
 OF_ONE_QUEUE: dict[str, str] = {
     SHARDS: "????/{queue}/*",
     SEGMENTS: "????/{queue}/*/segments/*",
@@ -121,6 +123,7 @@ WHY: dict[str, str] = {
     WORKERS: "A worker's entry has a key of its own, drawn at random.",
     IDS: "A client's id has one key, made of its hash.",
     REGISTER: "A queue has one key, its name; queues are made by their first job.",
+    PACERS: "A pacer has one key, its name.",
     ARCHIVE: "The archive's parts are named by queue, hour and content.",
     BACKUPS: "The copies of heads and the lists of purged jobs are named by queue, shard and hour.",
     BATCHES: "A batch of a bulk write has one key, made of its id's hash.",

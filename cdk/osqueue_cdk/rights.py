@@ -44,7 +44,8 @@ def in_the_bucket(
         ("s3:PutObject", access.write),
         ("s3:DeleteObject", access.delete),
     ):
-        why = {f"{bucket}/{OF_ONE_QUEUE[each].format(queue=queue)}": WHY[each] for each in patterns}
+        own = [each for each in patterns if each in OF_ONE_QUEUE]
+        why = {f"{bucket}/{OF_ONE_QUEUE[each].format(queue=queue)}": WHY[each] for each in own}
         if access.borrows:
             shared = [each for each in patterns if each in OF_LIMITERS]
             why |= {f"{bucket}/{OF_LIMITERS[each]}": WHY[each] for each in shared}

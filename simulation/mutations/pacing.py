@@ -151,7 +151,7 @@ CONTROLS: tuple[Control, ...] = (
     Control(
         "who has waited looks again",
         unread,
-        (in_runs("pacer", "was void|was of a paused|had gone by|later"),),
+        (in_runs("pacer", "was void|was of a paused|had gone by|later|after a pause had returned"),),
     ),
     Control("a pause waits for old looks", pauses_at_once, (in_runs("pacer", "after a pause had returned"),)),
     Control(

@@ -184,9 +184,10 @@ def live(at: Deployment) -> None:
         ("PATCH", {"paused": False}),
     ):
         at.ask("queues", method, "/v1/pacers/stripe", body)
-    slot = at.ask("queues", "POST", "/v1/pacers/stripe/reservations")
+    slot = at.ask("jobs", "POST", "/v1/pacers/stripe/reservations")
     named = {"number": slot["number"], "epoch": slot["epoch"]}
-    assert at.ask("queues", "POST", "/v1/pacers/stripe/returns", named) == {"returned": True}
+    assert at.ask("jobs", "POST", "/v1/pacers/stripe/returns", named) == {"returned": True}
+    assert at.ask("jobs", "GET", "/v1/pacers/stripe")["number"] == 2
     assert [each["name"] for each in at.ask("queues", "GET", "/v1/pacers")["pacers"]] == ["stripe"]
     at.ask("queues", "DELETE", "/v1/pacers/stripe")
     at.ask("enqueue", "POST", "/letters/jobs", {"payload": 5})

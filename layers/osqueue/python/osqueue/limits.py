@@ -70,7 +70,7 @@ PACER_BURST_MAX = 1_000_000
 PACER_AHEAD_MS_DEFAULT = 1 * HOUR_MS  # a slot further ahead is not taken
 PACER_AHEAD_MS_MAX = 365 * DAY_MS
 PACER_GRACE_MS_MIN = 50  # how late a holder may use its slot, where it does not say so
-PACER_NUMBER_MAX = (1 << 63) - 1  # of a slot
+PACER_NUMBER_MAX = 1_000_000_000_000  # of a slot, or of an epoch, as a request names it
 PACER_LEAD_MS_MAX = 2_000  # that a response is expected to take; more would cost others their slots
 
 TICKS_MADE_MAX = 100  # of one schedule: missed ticks that are made up for, the latest ones
