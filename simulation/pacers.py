@@ -12,6 +12,8 @@ from collections import Counter, deque
 from collections.abc import Generator, Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from osqueue import limits
 from osqueue.client.pacing import ApiAccess
 from osqueue.client.transports.base import ApiAnswer, ApiCall, CallOutcome, LostCall
@@ -112,7 +114,7 @@ class PacedCaller:
                 held: HeldSlot = yield from self.perform(self.flows.reserve(units))
                 self.run.was_told(self.name, held.slot)
                 if self.dice.random() < 0.1:
-                    yield from self.perform(self.access.give_back(held.slot))
+                    yield from self._return(held.slot)
                     continue
                 if self.dice.random() < 0.2:
                     yield Sleep(self.dice.choice((0.1, 1.0, 5.0)))
@@ -122,6 +124,12 @@ class PacedCaller:
                 yield Sleep(self.dice.random())
                 continue
             self.run.acts(self, held.slot)
+
+    def _return(self, slot: Slot) -> Flow[None]:
+        """Give a slot back, and try to give back what was not taken: more units, and the number after it."""
+        yield from self.perform(self.access.give_back(replace(slot, units=slot.units + 1)))
+        if (yield from self.perform(self.access.give_back(slot))):
+            yield from self.perform(self.access.give_back(replace(slot, number=slot.number + 1)))
 
     def steer(self) -> Generator[Any, Any, None]:
         """Pause and resume; seldom begin again, or remove the pacer for a while."""
@@ -268,6 +276,9 @@ class PacerRun:
             if isinstance(op, ReserveSlots) and outcome.code == Code.RESERVED:
                 self._give(slot_of(op, outcome), row)
             elif isinstance(op, ReturnSlot) and outcome.code == Code.OK:
+                taken = self.given.get((op.epoch, op.number))
+                if taken is None or taken.units != op.units:
+                    raise Violation(f"slot {op.number} was given back, but was not taken with these units")
                 self.spaced = [each for each in self.spaced if each.number != op.number]
 
     def _give(self, slot: Slot, row: PacerRow) -> None:

@@ -48,6 +48,15 @@ def _any_slot_back(draft: Draft, op: ReturnSlot) -> Outcome:
     return _give_back(draft, replace(op, number=draft.pacer.number))
 
 
+def _untaken_back(draft: Draft, op: ReturnSlot) -> Outcome:
+    before = draft.pacer
+    draft.pacer = replace(before, latest_units=op.units)
+    answer = _give_back(draft, op)
+    if answer.code != Code.OK:
+        draft.pacer = before
+    return answer
+
+
 def _once_more(draft: Any, request: Any) -> bool:
     """Whatever was applied is applied again, when it comes again, by whichever way."""
     epoch = draft.epoch if isinstance(draft, State) else draft.state.epoch
@@ -93,6 +102,11 @@ def unshifted() -> AbstractContextManager[None]:
 def any_slot_back() -> AbstractContextManager[None]:
     """A slot may be given back although others were taken since."""
     return dispatched(ReturnSlot, _any_slot_back)
+
+
+def untaken_back() -> AbstractContextManager[None]:
+    """A slot may be given back with other units than it was taken with, or although no caller took it."""
+    return dispatched(ReturnSlot, _untaken_back)
 
 
 def applied_again() -> AbstractContextManager[None]:
@@ -143,7 +157,12 @@ CONTROLS: tuple[Control, ...] = (
     Control("each slot moves the next", standing, (in_runs("pacer", "too near"),)),
     Control("each slot has a number of its own", unnumbered, (in_runs("pacer", "given twice"),)),
     Control("a resume moves the slots", unshifted, (in_runs("pacer", "time leapt"),)),
-    Control("only the latest slot is given back", any_slot_back, (in_runs("pacer", "too near"),)),
+    Control("only the latest slot is given back", any_slot_back, (in_runs("pacer", "too near|given back"),)),
+    Control(
+        "a slot is given back as it was taken",
+        untaken_back,
+        (in_runs("pacer", "was given back, but was not taken"),),
+    ),
     Control("a request takes one slot", applied_again, (in_runs("pacer", "applied twice"),)),
     Control(
         "who asks again hears of his own slot", told_another, (in_runs("pacer", "never given|is held by"),)

@@ -115,6 +115,20 @@ def test_the_latest_slot_is_given_back_once_and_its_number_is_not_given_again() 
     assert again.at_us == second.at_us
 
 
+def test_a_slot_that_was_not_taken_so_is_not_given_back() -> None:
+    shard = pacer(burst=3)
+    second = [reserve(shard, units=2) for _ in range(2)][-1]
+    before = shard.state.pacer
+    for units in (1, 3):
+        assert ask(shard, ReturnSlot(second.number, units, 5)).code == Code.NOT_FOUND
+    assert shard.state.pacer == before
+    assert ask(shard, ReturnSlot(second.number, 2, 5)).code == Code.OK
+    given = shard.state.pacer
+    for number in range(second.number, second.number + 3):  # its own, and numbers that no caller has
+        assert ask(shard, ReturnSlot(number, 2, 5)).code == Code.NOT_FOUND
+    assert shard.state.pacer == given
+
+
 def test_a_pause_moves_every_slot_by_its_length() -> None:
     shard = pacer()
     slots = [reserve(shard) for _ in range(3)]
@@ -286,6 +300,23 @@ def test_a_pause_rests_longer_until_a_day_after_the_last_slot_of_a_remote_holder
     shard.now += DAY_US // 1000 - 1
     assert rest_ms_of_a_pause(shard) == REMOTE_REST_MS
     shard.now += 10_000  # the rests of two pauses among them
+    assert rest_ms_of_a_pause(shard) == 100
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [ChangePacer(PacerRow(INTERVAL, epoch=6), reset=True)],
+        [ChangePacer(removed=True), ChangePacer(PacerRow(INTERVAL, epoch=6))],
+    ],
+    ids=["reset", "removed"],
+)
+def test_a_new_pacer_forgets_a_remote_holder_of_days_ago(changes: list[Op]) -> None:
+    shard = pacer()
+    ask(shard, ReserveSlots(1, 1, DAY_US, remote=True))
+    shard.now += 2 * DAY_US // 1000
+    for each in changes:
+        ask(shard, each)
     assert rest_ms_of_a_pause(shard) == 100
 
 

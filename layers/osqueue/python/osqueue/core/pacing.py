@@ -81,7 +81,8 @@ def change(draft: Draft, op: ChangePacer) -> Outcome:
     elif not exists(row):
         return outcome([Code.NOT_FOUND])
     elif op.removed:
-        draft.pacer = replace(NO_PACER, remote_us=row.remote_us) if row.remote_us else NO_PACER
+        remote_us = _remote_us(row, draft.now)
+        draft.pacer = replace(NO_PACER, remote_us=remote_us) if remote_us else NO_PACER
     elif op.paused and not row.paused_ms:
         rest_ms = max(op.rest_ms, REMOTE_REST_MS) if holds_remotely(row, draft.now) else op.rest_ms
         draft.pacer = replace(row, paused_ms=draft.now, rest_ms=rest_ms)
@@ -96,10 +97,15 @@ def _begun(row: PacerRow, created: PacerRow, now_ms: int) -> PacerRow:
     """A pacer that begins now. What was reserved before is void; the latest slot that was used keeps its distance."""
     now = now_ms * 1000
     used = min(max(row.tat_us - own_us(row, now_ms), 0), created.interval_us)
-    remote_us = now if row.remote_us else 0  # its holder may not have looked yet
+    remote_us = _remote_us(row, now_ms)
     return replace(
         created, tat_us=now + used, number=row.number, shift_ms=0, paused_ms=0, remote_us=remote_us
     )
+
+
+def _remote_us(row: PacerRow, now_ms: int) -> int:
+    """Return ``remote_us`` of a pacer that takes the place of this one: its holder may not have looked yet."""
+    return now_ms * 1000 if holds_remotely(row, now_ms) else 0
 
 
 def reserve(draft: Draft, op: ReserveSlots) -> Outcome:
@@ -119,7 +125,7 @@ def reserve(draft: Draft, op: ReserveSlots) -> Outcome:
     count = min(op.count, gcra.allowed(row.tat_us, start, row.interval_us, row.burst, op.units, near))
     if count:
         tat = gcra.moved(row.tat_us, start, row.interval_us, count * op.units)
-        draft.pacer = replace(row, tat_us=tat, number=row.number + count)
+        draft.pacer = replace(row, tat_us=tat, number=row.number + count, latest_units=op.units)
         if op.remote:
             rest_ms = max(row.rest_ms, REMOTE_REST_MS) if row.paused_ms else row.rest_ms
             draft.pacer = replace(draft.pacer, remote_us=max(tat, 1), rest_ms=rest_ms)
@@ -150,7 +156,7 @@ def _lend(draft: Draft, op: ReserveSlots) -> Outcome:
     base, shift = max(row.tat_us, start), row.shift_ms * 1000
     if count:
         tat = gcra.moved(row.tat_us, start, row.interval_us, count)
-        draft.pacer = replace(row, tat_us=tat, number=row.number + count, borrowers=borrowers)
+        draft.pacer = replace(row, tat_us=tat, number=row.number + count, borrowers=borrowers, latest_units=0)
         draft.changed = True
     return Outcome(
         (
@@ -165,9 +171,11 @@ def _lend(draft: Draft, op: ReserveSlots) -> Outcome:
 def give_back(draft: Draft, op: ReturnSlot) -> Outcome:
     """Take the latest slot back. Its number is not given again, and nor can it be given back again."""
     row = draft.pacer
-    if not exists(row) or (row.epoch, row.number) != (op.epoch, op.number):
+    latest = (row.epoch, row.number, row.latest_units)
+    if not exists(row) or latest != (op.epoch, op.number, op.units):
         return outcome([Code.NOT_FOUND])
-    draft.pacer = replace(row, tat_us=row.tat_us - op.units * row.interval_us, number=row.number + 1)
+    tat_us = row.tat_us - op.units * row.interval_us
+    draft.pacer = replace(row, tat_us=tat_us, number=row.number + 1, latest_units=0)
     draft.changed = True
     return outcome([Code.OK])
 

@@ -28,8 +28,7 @@ CANCELLED = "cancelled"
 STATES = (SCHEDULED, QUEUED, PROCESSING, FAILING, COMPLETED, FAILED, CANCELLED)
 
 # How an attempt ended, as written in a job's history.
-RELEASED = "released"
-STALLED = "stalled"
+RELEASED, STALLED = "released", "stalled"
 
 HISTORY_MAX = 8  # attempts remembered with a job that has not finished; `run` still counts them all
 HISTORY_ERROR_CHARS = 300  # of each error
@@ -358,6 +357,7 @@ class PacerRow(StoredRow, frozen=True):
     borrowers: dict[bytes, int] = {}  # noqa: RUF012 - shards that asked lately, and when, in ms: see ``lending``
     rest_ms: int = 0  # of a paused one: for which it stands still once it is resumed
     remote_us: int = 0  # the latest slot of a holder over an API, in own time; 0: no such slot
+    latest_units: int = 0  # of the latest slot; 0: it cannot be given back
 
 
 NO_PACER = PacerRow()  # this very one stays away from an encoded head
