@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from ..clock import Machine
 from ..commit.writer import CLOCK_DRIFT_MAX
-from ..contract.pacer_schemas import (
+from ..contract.pacers import (
+    PACERS_MAX,
     NewPacer,
     NewReservation,
     PacerAnswer,
@@ -24,7 +25,6 @@ from ..contract.pacer_schemas import (
     SlotReturn,
     SlotReturned,
 )
-from ..contract.pacers import PACERS_MAX
 from ..core.pacing import Slot, head_us
 from ..core.state import NO_PACER, PacerRow
 from ..errors import NotFound

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..commit.effects import Flow, QueueFlow, together
-from ..contract.pacer_schemas import (
+from ..contract.pacers import (
+    PACERS_MAX,
     NewPacer,
     NewReservation,
     PacerAnswer,
@@ -15,7 +16,6 @@ from ..contract.pacer_schemas import (
     SlotReturn,
     SlotReturned,
 )
-from ..contract.pacers import PACERS_MAX
 from ..core.pacing import Slot
 from ..core.state import PacerRow
 from ..errors import NotFound, Rejected
@@ -37,7 +37,10 @@ def list_pacers(request: RequestContext) -> QueueFlow[Pacers]:
     limit = whole_number(request.query.get("limit", PAGE_DEFAULT), "limit", 1, PACERS_MAX)
     after = request.query.get("cursor", "")
     if after and not is_queue_name(after):
-        raise Rejected("cursor: pass the one that the last page answered, or none.", field="cursor")
+        raise Rejected(
+            "cursor: it is not the name of a pacer. Pass the cursor of the page before, or leave it out.",
+            field="cursor",
+        )
     names = sorted(name for name in (yield from pacers()) if name > after)
     page, more = names[:limit], len(names) > limit
     found: list[PacerAnswer] = []
@@ -52,19 +55,19 @@ def put_pacer(request: RequestContext) -> QueueFlow[PacerAnswer]:
     """Create a pacer."""
     body: NewPacer = request.read()
     yield from request.pacer.create(body.interval, body.burst, body.if_exists)
-    return (yield from _answer(request.pacer))
+    return (yield from _current(request.pacer))
 
 
 def get_pacer(request: RequestContext) -> QueueFlow[PacerAnswer]:
     """Return one pacer."""
-    return _answer(request.pacer)
+    return _current(request.pacer)
 
 
 def change_pacer(request: RequestContext) -> QueueFlow[PacerAnswer]:
     """Pause a pacer, or resume it."""
     body: PacerChange = request.read()
     yield from request.pacer.pause(body.paused)
-    return (yield from _answer(request.pacer))
+    return (yield from _current(request.pacer))
 
 
 def delete_pacer(request: RequestContext) -> QueueFlow[StatusAnswer]:
@@ -91,7 +94,7 @@ def reserve_slot(request: RequestContext) -> QueueFlow[ReservationAnswer]:
         epoch=grant.slot.epoch,
         at=slot_moment(grant.row, grant.slot.at_us, grant.now_ms),
         seconds_left=grant.left_us / 1e6,
-        pacer=_told(status, grant.row, grant.now_ms),
+        pacer=_answer_of(status, grant.row, grant.now_ms),
     )
 
 
@@ -113,18 +116,18 @@ def _unkept(request: RequestContext, name: str) -> StoreAccess:
     return StoreAccess(name, request.machine, lambda: writer)
 
 
-def _answer(access: StoreAccess) -> Flow[PacerAnswer]:
-    return _told(*(yield from access.details()))
+def _current(access: StoreAccess) -> Flow[PacerAnswer]:
+    return _answer_of(*(yield from access.details()))
 
 
 def _if_any(access: StoreAccess) -> Flow[PacerAnswer | None]:
     try:
-        return (yield from _answer(access))
+        return (yield from _current(access))
     except NotFound:  # removed, and its name is remembered
         return None
 
 
-def _told(status: PacerStatus, row: PacerRow, now_ms: int) -> PacerAnswer:
+def _answer_of(status: PacerStatus, row: PacerRow, now_ms: int) -> PacerAnswer:
     fields: dict[str, Any] = {name: getattr(status, name) for name in status.__struct_fields__}
     return PacerAnswer(
         **fields,
