@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from osqueue import NotFound, Pacer, Unavailable
-from osqueue.client.transports.base import ApiAnswer, ApiCall, CallOutcome, LostCall
+from osqueue.client.transports.base import ApiAnswer, ApiCall, CallOutcome, LostCall, call
 from osqueue.operations.pacer_access import FREE, REMOTE
 from osqueue.stores.memory import MemoryStore
 from tests.support.in_process import InProcess
@@ -203,3 +203,18 @@ def test_a_slot_that_was_reset_is_void_for_a_remote_holder(remote: Pacer, operat
     operator.create(1, if_exists="reset")
     second.wait()
     assert second.number == 3
+
+
+def test_a_holder_whose_machine_was_suspended_takes_another_slot(
+    remote: Pacer, way: Way, machine: Any
+) -> None:
+    """A server that has just begun does not know the time either."""
+    remote.create(30)
+    remote.reserve()
+    second = remote.reserve()
+    look = way.send(call("get_pacer", path={"pacer": "stripe"}))
+    machine.time_ms += 3_600_000  # the monotonic clock stands still
+    way.after = lambda operation: look if operation == "get_pacer" else None
+    second.wait()
+    assert second.number == 3
+    assert second.at.timestamp() * 1000 <= machine.now_ms() + 1

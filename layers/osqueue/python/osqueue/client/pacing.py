@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..clock import Machine
+from ..clock import Machine, Moment, clocks_disagree
 from ..commit.writer import CLOCK_DRIFT_MAX
 from ..contract.pacers import (
     PACERS_MAX,
@@ -118,6 +118,13 @@ class ApiAccess(ApiClient):
         if now_ms > (self.time_ms() or 0):
             self._known = KnownTime(now_ms, self.machine.monotonic())
         return now_ms
+
+    def knows_time_since(self, heard: Moment) -> bool:
+        """Return False if the machine was suspended since a response, or a clock of it was set.
+
+        A look does not help: a server that has just begun responds with the time of the last commit.
+        """
+        return not clocks_disagree(heard, self.machine.moment())
 
     def clock_is_due(self) -> bool:
         """Return whether the time has to be measured: never, for every response shows it."""

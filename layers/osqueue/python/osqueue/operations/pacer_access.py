@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 from msgspec import Struct
 
 from .. import limits
-from ..clock import Machine
+from ..clock import Machine, Moment
 from ..commit.effects import Flow, QueueFlow, Sleep, Submit
 from ..commit.pacer_writer import PacerWriter
 from ..commit.retry import HEAD_READ, ask
@@ -100,6 +100,9 @@ class PacerAccess(Protocol):
 
     def time_ms(self) -> int | None:
         """Return the pacer's time as this machine knows it, or None if it is not known."""
+
+    def knows_time_since(self, heard: Moment) -> bool:
+        """Return whether the time that passed since a response is known, or can be measured."""
 
     def clock_is_due(self) -> bool:
         """Return whether the time has to be measured."""
@@ -232,6 +235,10 @@ class StoreAccess:
     def time_ms(self) -> int | None:
         """Return the store's time as this machine knows it, or None if it is not known."""
         return self.writer.time_ms()
+
+    def knows_time_since(self, heard: Moment) -> bool:
+        """Return True: the store's time can be measured."""
+        return True
 
     def clock_is_due(self) -> bool:
         """Return whether the store's time has to be measured."""

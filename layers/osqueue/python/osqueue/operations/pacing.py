@@ -84,7 +84,7 @@ class PacerFlows:
     def _usable(self, held: HeldSlot) -> QueueFlow[HeldSlot | None]:
         """Wait for a slot. Return it if it may be used then."""
         looked = False
-        while held.row.epoch == held.slot.epoch:
+        while held.row.epoch == held.slot.epoch and self.access.knows_time_since(held.heard):
             if held.row.paused_ms:
                 yield Sleep(self.access.pace.paused)
                 held = yield from self._look(held)
