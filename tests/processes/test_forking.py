@@ -59,6 +59,19 @@ def test_children_of_a_fork_use_the_queue_of_their_parent(
     assert (done.returncode, done.stdout) == (0, f"{6 * USES} {USES}\n"), done.stderr
 
 
+@pytest.mark.parametrize("how", ["hooks", "none"])
+@pytest.mark.parametrize("kind", ["file", "serve"])
+def test_children_of_a_fork_start_by_slots_of_their_own(
+    kind: str, how: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    address = request.getfixturevalue("served") if kind == "serve" else address_in(kind, request, tmp_path)
+    command = [sys.executable, str(PROGRAM.with_name("forking_pacer.py")), address, how]
+    done = subprocess.run(command, timeout=PATIENCE, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "given back: False, started by 3\nstarted by 1\n"), (
+        done.stderr
+    )
+
+
 @pytest.mark.parametrize(("awaited", "printed"), [(True, "done\n" * 2), (False, "")])
 def test_a_process_waits_at_its_end_for_calls_that_are_awaited_but_not_for_its_parents(
     awaited: bool, printed: str

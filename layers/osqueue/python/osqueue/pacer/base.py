@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from .. import limits
+from .. import forks, limits
 from ..clock import MACHINE, Machine
 from ..commit.effects import QueueFlow, Submit
 from ..commit.pacer_writer import PacerWriter
@@ -184,7 +184,8 @@ class ReservationBase:
     def __init__(self, pacer: Any, held: HeldSlot, spent: bool = False) -> None:
         self._pacer = pacer
         self._held = held
-        self._spent = spent  # used, or given back: nobody may act by it any more
+        self._spent = spent  # used or given back
+        self._process = forks.process()  # which alone may act by it
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise NotSupported(
@@ -213,6 +214,11 @@ class ReservationBase:
         return slot_moment(self._held.row, self._held.slot.at_us, now_ms)
 
     @property
+    @property
+    def _is_over(self) -> bool:
+        """Whether this process may not act by it: it was used or given back, or belongs to the parent of a fork."""
+        return self._spent or self._process != forks.process()
+
     def seconds_left(self) -> float:
         """Until then, as this process knows; below 0 when it has gone by."""
         return float(self._pacer._flows.left_us(self._held)) / 1e6
@@ -223,19 +229,21 @@ class ReservationBase:
     def _wait(self) -> QueueFlow[None]:
         """Wait for the slot, then act once.
 
-        Where it had gone by when it was to be used, or had become void, was used or given back, another one is
-        reserved, and this is that one from now on. Raises Throttled, NotFound, Unavailable: then do not act.
+        Another slot is reserved, and this is that slot from now on, if the slot had gone by when it was to be used, had
+        become void, was used or given back, or was reserved by the parent of this process before a fork. Raises
+        Throttled, NotFound, Unavailable: then do not act.
+        self._process = forks.process()
         """
         flows = self._pacer._flows
-        self._held = yield from (flows.take(self.units) if self._spent else flows.wait(self._held))
+        self._held = yield from (flows.take(self.units) if self._is_over else flows.wait(self._held))
         self._spent = True
 
     def _give_back(self) -> QueueFlow[bool]:
         """Give the slot back, instead of using it, for whoever reserves next.
 
-        False where somebody has reserved since, so that it stays a gap, and where it was used.
+        False where somebody has reserved since, so that it stays a gap, where it was used, and in a fork's child.
         """
-        if self._spent:
+        if self._is_over:
             return False
         self._spent = True  # also where no answer comes: it may be somebody else's
         self._spent = given = yield from self._pacer.access.give_back(self._held.slot)
