@@ -42,7 +42,7 @@ from ..objects.layout import read_state, register, root_of, unavailable
 from ..objects.segments import read_failure
 from ..objects.staging import SegmentBuilder, StagingArea
 from ..stores.base import Found, Get, Missing, Refused, Store, Written, room_below
-from ..stores.counting import CountingStore
+from ..stores.counting import counted
 from .receipts import (
     ATTACH_SECONDS_MAX,
     BulkReceipt,
@@ -316,10 +316,10 @@ class BulkWriter:
     """
 
     def __init__(self, store: Store, queue: str, machine: Machine = MACHINE) -> None:
-        counted = store if isinstance(store, CountingStore) else CountingStore(store)
-        limits_of_store = counted.clock_ms, counted.room_below, counted.swap_gap_s, counted.clock_tick_ms
+        counting = counted(store)
+        limits_of_store = counting.clock_ms, counting.room_below, counting.swap_gap_s, counting.clock_tick_ms
         self._flows = BulkFlows(queue_name(queue), machine, *limits_of_store)
-        self._driver = BlockingDriver(counted, machine)
+        self._driver = BlockingDriver(counting, machine)
 
     def plan(self) -> BulkPlan:
         """Look at the queue. A queue that is not there yet has one shard."""

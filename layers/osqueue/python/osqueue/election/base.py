@@ -49,7 +49,7 @@ from ..stores.base import (
     Unchanged,
     Written,
 )
-from ..stores.counting import CountingStore
+from ..stores.counting import counted
 
 PREFIX = "elections/"
 FORMAT = 1  # of the record
@@ -137,7 +137,7 @@ class ElectionBase:
         machine: Machine = MACHINE,
     ) -> None:
         self.name = _election_name(name)
-        self.store = store if isinstance(store, CountingStore) else CountingStore(store)
+        self.store = counted(store)
         self.machine = machine
         self._options: dict[str, Any] = {"heartbeat": heartbeat, "stale_after": stale_after}
         self._given = candidate  # None: named after the process

@@ -26,7 +26,7 @@ from ..operations.pacing import HeldSlot, PacerFlows
 from ..queue.flow_methods import FlowMethod
 from ..queue.opening import open_place
 from ..stores.base import Store
-from ..stores.counting import CountingStore
+from ..stores.counting import CountingStore, counted
 
 if TYPE_CHECKING:  # loaded where they are used
     from ..client.pacing import ApiAccess
@@ -55,11 +55,7 @@ class PacerBase:
         self.machine = machine
         self._options: dict[str, Any] = {"grace": grace, "max_ahead": max_ahead, "timeout": timeout}
         self.timeout = milliseconds(timeout, "timeout", 1, limits.DAY_MS) / 1000
-        self._place: CountingStore | Transport = (
-            CountingStore(store)
-            if isinstance(store, Store) and not isinstance(store, CountingStore)
-            else store
-        )
+        self._place: CountingStore | Transport = counted(store)
         self._writers = Writers(self._writer)
         self.access = self._opened(self._place)
         self._flows = PacerFlows(
@@ -214,14 +210,14 @@ class ReservationBase:
         return slot_moment(self._held.row, self._held.slot.at_us, now_ms)
 
     @property
+    def seconds_left(self) -> float:
+        """Until then, as this process knows; below 0 when it has gone by."""
+        return float(self._pacer._flows.left_us(self._held)) / 1e6
+
     @property
     def _is_over(self) -> bool:
         """Whether this process may not act by it: it was used or given back, or belongs to the parent of a fork."""
         return self._spent or self._process != forks.process()
-
-    def seconds_left(self) -> float:
-        """Until then, as this process knows; below 0 when it has gone by."""
-        return float(self._pacer._flows.left_us(self._held)) / 1e6
 
     def _run(self, flow: QueueFlow[R]) -> Any:
         return self._pacer._run(flow)
@@ -232,11 +228,11 @@ class ReservationBase:
         Another slot is reserved, and this is that slot from now on, if the slot had gone by when it was to be used, had
         become void, was used or given back, or was reserved by the parent of this process before a fork. Raises
         Throttled, NotFound, Unavailable: then do not act.
-        self._process = forks.process()
         """
         flows = self._pacer._flows
         self._held = yield from (flows.take(self.units) if self._is_over else flows.wait(self._held))
         self._spent = True
+        self._process = forks.process()
 
     def _give_back(self) -> QueueFlow[bool]:
         """Give the slot back, instead of using it, for whoever reserves next.

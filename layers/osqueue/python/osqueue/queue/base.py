@@ -30,7 +30,7 @@ from ..operations.context import Writers
 from ..operations.flows import EmbeddedFlows
 from ..operations.waiters import OVER, CompletionBoard, board_of
 from ..stores.base import Store
-from ..stores.counting import CountingStore
+from ..stores.counting import CountingStore, counted
 from .batches import QueueBatches
 from .events import QueueEvents, Waker
 from .flow_methods import FlowMethod
@@ -97,11 +97,7 @@ class QueueBase(QueueEvents, QueueSteering, QueueSchedules, QueueBatches, QueueH
         machine: Machine = MACHINE,
     ) -> None:
         self.name = queue_name(queue)
-        self._place: CountingStore | Transport = (
-            CountingStore(store)
-            if isinstance(store, Store) and not isinstance(store, CountingStore)
-            else store
-        )
+        self._place: CountingStore | Transport = counted(store)
         self.machine = machine
         self._options: dict[str, Any] = {
             "serializer": serializer,

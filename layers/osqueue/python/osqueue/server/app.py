@@ -28,7 +28,7 @@ from ..contract.schemas import Failure, Fault
 from ..errors import OsqueueError
 from ..stores.address import open_store
 from ..stores.base import Store
-from ..stores.counting import CountingStore
+from ..stores.counting import counted
 from .answers import ANSWER_BYTES_MAX, StatusAnswer
 from .queues import BlockingServedQueue, ServedQueue
 from .reading import Pairs, query_of, segment
@@ -92,8 +92,7 @@ class ApiBase(Generic[Q, P]):
         waker: Waker | None = None,
         window: float = 0.0,
     ) -> None:
-        opened = open_store(store, machine) if isinstance(store, str) else store
-        self.store = opened if isinstance(opened, CountingStore) else CountingStore(opened)
+        self.store = counted(open_store(store, machine) if isinstance(store, str) else store)
         self.machine = machine
         self.sinks = tuple(sinks)
         self._waker = waker
@@ -169,18 +168,8 @@ class ApiBase(Generic[Q, P]):
         pacer = self.pacer(path["pacer"]) if "pacer" in path else None
         access: Any = None if pacer is None else pacer.access
         context = RequestContext(
-            *(
-                route,
-                path,
-                query,
-                request.body,
-                self.machine,
-                self.store,
-                until,
-                queue,
-                notes,
-                request.permit,
-            ),
+            *(route, path, query, request.body, self.machine, self.store, until, queue, notes),
+            permit=request.permit,
             access=access,
         )
         return queue or pacer, in_time(_operation(route)(context), self.machine, until)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from .. import forks
-from ..errors import NotSupported
+from ..errors import NotSupported, Rejected, shown
 from .base import (
     Delete,
     DeleteIfMatch,
@@ -33,6 +33,7 @@ _KINDS: dict[type, str] = {
 }
 Opening = tuple[Callable[[str], Any], tuple[str]]  # a function and the address that it opens
 _WRITES = (Put, PutIfAbsent, PutIfMatch)
+T = TypeVar("T")
 
 
 def kind_of(request: StoreRequest) -> str | None:
@@ -103,3 +104,20 @@ class CountingStore(WrappedStore):
             with self._lock:
                 self._read += len(reply.body)
         return reply
+
+
+@overload
+def counted(place: Store) -> CountingStore: ...
+@overload
+def counted(place: Store | T) -> CountingStore | T: ...
+def counted(place: Any) -> Any:
+    """Return a store that counts its requests; a transport counts by itself. Raises Rejected for an address."""
+    if isinstance(place, str):
+        raise Rejected(
+            f"store: {shown(place)} is an address. Call connect(address, name), or pass"
+            " osqueue.stores.address.open_store(address).",
+            field="store",
+        )
+    return (
+        CountingStore(place) if isinstance(place, Store) and not isinstance(place, CountingStore) else place
+    )
