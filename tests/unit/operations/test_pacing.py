@@ -267,3 +267,11 @@ def test_a_name_that_is_none_is_refused(name: Any) -> None:
 
 def test_the_real_clock_is_the_default() -> None:
     assert Pacer.connect("memory://", "stripe").machine is MACHINE
+
+
+def test_a_slot_beyond_the_calendar_is_refused_as_too_far_ahead(connect: Any) -> None:
+    pacer = connect()
+    pacer.create(30 * 86_400, burst=1_000_000)
+    pacer.reserve(1_000_000)
+    with pytest.raises(Throttled, match="Nothing was reserved"):
+        pacer.reserve(1_000_000)

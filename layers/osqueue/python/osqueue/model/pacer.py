@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
+from .. import limits
 from ..core.pacing import ahead, exists, head_us, next_us, own_us
 from ..core.state import PacerRow
 from .fields import moment
@@ -45,5 +46,8 @@ def status_of(name: str, row: PacerRow, now_ms: int) -> PacerStatus | None:
 
 
 def slot_moment(row: PacerRow, at_us: int, now_ms: int) -> datetime:
-    """When a slot is, in the head's time; of a paused pacer, should it go on now."""
-    return moment(0) + timedelta(microseconds=head_us(row, at_us, now_ms))
+    """Return when a slot is, in the head's time; of a paused pacer, if it were resumed now.
+
+    A slot after the year 9999, which is too far ahead to be taken, is at the end of that year.
+    """
+    return moment(0) + timedelta(microseconds=min(head_us(row, at_us, now_ms), limits.AT_MS_MAX * 1000))
