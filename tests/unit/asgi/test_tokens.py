@@ -92,6 +92,16 @@ def test_a_token_for_some_queues_is_not_for_all_of_them_at_once() -> None:
             caller.permit(BY_NAME["stats"], queue)
 
 
+@pytest.mark.parametrize(
+    ("operation", "subject", "named"),
+    [("reserve_slot", "stripe", "pacer stripe"), ("list_pacers", "", "all pacers at once")],
+)
+def test_a_refusal_names_the_pacer(operation: str, subject: str, named: str) -> None:
+    caller = Identity(Token("a", "", (Role.OPERATE,), ("orders-*",)))
+    with pytest.raises(Forbidden, match=named):
+        caller.permit(BY_NAME[operation], subject)
+
+
 # ── Roles ────────────────────────────────────────────────────────────────────
 def test_every_operation_that_only_reads_is_for_readers_and_no_other_is() -> None:
     for route in ROUTES:

@@ -75,6 +75,8 @@ def test_a_refusal_names_a_scope_that_would_do() -> None:
     )
     with pytest.raises(Forbidden, match=r"all queues at once.*osqueue/\*:read"):
         caller.permit(BY_NAME["list_queues"], "")
+    with pytest.raises(Forbidden, match="reserve_slot pacer stripe"):
+        caller.permit(BY_NAME["reserve_slot"], "stripe")
 
 
 def test_a_function_asks_the_token_of_a_request_and_nothing_of_an_invocation(

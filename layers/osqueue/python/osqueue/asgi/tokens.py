@@ -25,7 +25,7 @@ from .. import forks
 from ..clock import MACHINE, Machine
 from ..contract.error_codes import Forbidden, Unauthorized
 from ..contract.roles import OPEN, Role, covers, may
-from ..contract.route import Route
+from ..contract.route import Route, subject_text
 from ..errors import Rejected
 
 LOOK_SECONDS = 1.0  # between two looks at whether the file has changed
@@ -70,7 +70,7 @@ class Identity(Struct, frozen=True):
             return False
         return self.token is None or any(may(role, route) for role in self.token.roles)
 
-    def permit(self, route: Route, queue: str) -> None:
+    def permit(self, route: Route, subject: str) -> None:
         """Raises Forbidden for what the token's roles or queues do not cover, or what changes anything."""
         if self.read_only and not may(Role.READ, route):
             raise Forbidden(
@@ -87,10 +87,11 @@ class Identity(Struct, frozen=True):
                 " tokens.",
                 permanent=True,
             )
-        if not covers(token.queues, queue):
-            what = f"queue {queue}" if queue else "all queues at once"
+        if not covers(token.queues, subject):
             raise Forbidden(
-                f"token {token.name} is not for {what}: it is for {', '.join(token.queues)}.", permanent=True
+                f"token {token.name} is not for {subject_text(route, subject)}: it is for"
+                f" {', '.join(token.queues)}.",
+                permanent=True,
             )
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ..contract.error_codes import Forbidden
 from ..contract.roles import OPEN, Role, covers, may
-from ..contract.route import Route
+from ..contract.route import Route, subject_text
 
 CLAIMS = ("scope", "scp")  # where issuers put them
 _ROLES = {role.value: role for role in Role}
@@ -25,17 +25,20 @@ class ScopedCaller(Struct, frozen=True):
     prefix: str
     grants: tuple[tuple[str, Role], ...]
 
-    def permit(self, route: Route, queue: str) -> None:
-        """Raises Forbidden, with a scope that would do, for what no scope covers; "" stands for all queues."""
+    def permit(self, route: Route, subject: str) -> None:
+        """Raise Forbidden, with a scope that would do, for what no scope covers.
+
+        ``subject`` is a queue or a pacer; "" stands for all.
+        """
         if route.name in OPEN or any(
-            may(role, route) and covers((pattern,), queue) for pattern, role in self.grants
+            may(role, route) and covers((pattern,), subject) for pattern, role in self.grants
         ):
             return
         least = next(role for role in Role if may(role, route))
         has = ", ".join(f"{self.prefix}{pattern}:{role.value}" for pattern, role in self.grants)
         raise Forbidden(
-            f"this token may not {route.name} {f'queue {queue}' if queue else 'all queues at once'}: its scopes are"
-            f" {has or 'none of ours'}. One that has {self.prefix}{queue or '*'}:{least.value} may.",
+            f"this token may not {route.name} {subject_text(route, subject)}: its scopes are"
+            f" {has or 'none of ours'}. One that has {self.prefix}{subject or '*'}:{least.value} may.",
             permanent=True,
         )
 

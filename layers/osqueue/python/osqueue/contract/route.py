@@ -57,6 +57,12 @@ def subject_of(path: Mapping[str, str]) -> str:
     return path.get("queue") or path.get("pacer", "")
 
 
+def subject_text(route: Route, subject: str) -> str:
+    """Return the queue or the pacer of a request as part of a message; "" stands for all."""
+    kind = "pacer" if route.path.startswith(PACERS) else "queue"
+    return f"{kind} {subject}" if subject else f"all {kind}s at once"
+
+
 def pattern(route: Route) -> re.Pattern[str]:
     """What a path of this route looks like; each parameter is a group of its name."""
     return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(route.path)))
