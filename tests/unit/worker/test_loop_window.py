@@ -41,3 +41,20 @@ def test_a_worker_gathers_endings_until_a_job_or_the_worker_ends(kind: type[Any]
     assert reported.is_set()
     assert (tally.completed, gathered) == (3, [3])
     assert q._window_s == LONG
+
+
+@pytest.mark.parametrize("kind", [Queue, AsyncQueue])
+def test_an_ending_is_reported_before_its_time_limit_ends_although_jobs_run(kind: type[Any]) -> None:
+    store = MemoryStore()
+    producer: Queue[Any] = Queue(store, "mail")
+    producer.enqueue("limited", run_within=2.0)  # seconds; less than the worker gathers
+    producer.enqueue("slow")
+    q = kind(store, "mail", window=LONG)
+
+    @q.handler
+    def work(job: WorkerJob[Any]) -> None:
+        if job.payload == "slow":
+            until(lambda: producer.stats()["processing"] == 1)
+
+    tally = Worker(q, concurrency=2, until_empty=True, signals=False).run()
+    assert (tally.completed, tally.lost) == (2, 0)

@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import inspect
 import logging
+import math
 import signal
 import threading
 from typing import Any
@@ -300,7 +301,8 @@ class Worker:
         turns = {place: ended for place, ended in places.items() if self._is_free(place, now)}
         self._hand.ended = [each for place, ended in places.items() if place not in turns for each in ended]
         claims_at = self._reporter.claims_at()
-        claims = self._claims(now, bool(turns)) if self._is_free(claims_at, now) else []
+        free = claims_at in turns or self._is_free(claims_at, now)
+        claims = self._claims(now, bool(turns)) if free else []
         alone = not (places or self._hand.running or self._turns)
         if claims:
             turns.setdefault(claims_at, [])
@@ -317,8 +319,18 @@ class Worker:
         """Return when the next turn may begin: with a window not at once, as running jobs may end meanwhile."""
         at = self._turn_at.get(place, 0.0)
         if self._gather_s and self._hand.running and self._stop_at is None:
-            at = max(at, self._turn_began.get(place, 0.0) + self._gather_s)
+            gathered = self._turn_began.get(place, 0.0) + self._gather_s
+            at = max(at, min(gathered, self._report_by(place)))
         return at
+
+    def _report_by(self, place: ShardChoice) -> float:
+        """Return when a turn has to report endings, so that none waits longer than LEASE_SHARE of what its lease has.
+
+        A lease ends with the job's ``run_within`` at the latest, and no heartbeat moves that.
+        """
+        held = [job.seconds_left for job, _ in self._hand.ended if self._reporter.place(job) == place]
+        end: float = self._machine.monotonic() + min(held, default=math.inf)
+        return end - self._gather_s * (1 / LEASE_SHARE - 1)
 
     def _claims(self, now: float, ending: bool) -> list[LineClaim]:
         """What to claim now. Beside endings a claim costs little: it rides in their commit, at least in their call."""
