@@ -384,3 +384,13 @@ def test_the_notes_of_the_dead_do_not_fill_the_box(store: FileStore) -> None:
     assert len(turn.notes) == 12
     store.pass_turn(PassTurn(turn))
     assert bytes_in_box(store) == 0
+
+
+def test_a_note_of_a_caller_that_gave_up_leaves_the_box_with_the_next_turn(store: FileStore) -> None:
+    turn = taken(store)
+    waiter = FileStore(store.root, fsync=False)  # whose process lives on, and waits for no turn again
+    assert take(waiter, b"x" * file_turns.PIPE_BYTES_MAX, 0.0) == Refused(noted=True)
+    store.pass_turn(PassTurn(turn))
+    store.pass_turn(PassTurn(taken(store)))
+    assert not store._turns.is_taken(KEY)
+    waiter.close()

@@ -153,11 +153,16 @@ class FolderTurns:
             if self._machine.monotonic() < self._stuck.get(request.key, 0.0):
                 return Refused()
             channel = self._channel()
+            reply: Turn | Answered | Refused | None = None
             try:
-                return self._wait(request, channel)
+                reply = self._wait(request, channel)
+                return reply
             finally:
-                with self._guard:
-                    self._idle.append(channel)
+                if isinstance(reply, Turn | Answered):
+                    with self._guard:
+                        self._idle.append(channel)
+                else:  # its note may stay in the box: the next holder of the turn drops it if no caller waits there
+                    channel.remove()
         except OSError:
             return Refused()
 
