@@ -199,6 +199,27 @@ def test_heads_are_looked_at_often_once_no_waiter_reads_the_news(tenants: Place,
         assert place.wait_of(number) <= LOOK_MAX + CLAIM
 
 
+def test_a_waiter_that_looks_often_reads_the_news_itself(tenants: Place) -> None:
+    place = tenants(HEADS_WITHOUT_NEWS)  # whose rests began before the process waited at more heads
+    names = [f"slow{number}" for number in range(20)]
+    place.producers += [Queue[Any](place.there, name, machine=place.machine) for name in names]
+    place.workers += [Worker(Queue(place.here, name, machine=place.machine), poll=60.0) for name in names]
+    place.pass_by(600)
+    assert place.wait_of() <= LOOK_MAX + CLAIM
+
+
+def test_a_body_that_cannot_be_read_makes_a_process_look_at_all_of_its_heads(tenants: Place) -> None:
+    place = tenants(20)
+    place.wait_of()
+    place.there.inner.put(Put(NEWS, b"of a later format"))
+    place.pass_by(SETTLED)
+    fail(place.there, is_of_news)
+    place.producers[3].enqueue(1)
+    place.there.inner.put(Put(NEWS, b"of a later format too"))
+    place.pass_by(LOOK_MAX + CLAIM)
+    assert len(place.workers[3].started) == 1
+
+
 def test_on_a_folder_no_news_are_read(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Process, "__init__", _on_a_folder)
     place = Tenants(machine, 5)

@@ -41,7 +41,7 @@ class NewsBoard(HeadBoard):
 
     def _forget(self) -> None:
         super()._forget()
-        self._last: str | None = None  # the latest notice that was read
+        self._last: str | None = None  # the latest notice that was read; without one, the object's version
         self.since = NEVER  # monotonic seconds; from then on no notice was missed
         self._read_at = NEVER_BEFORE  # monotonic seconds of the latest look that succeeded
         self._may_create = True  # unless the store has refused it
@@ -99,7 +99,7 @@ class NewsBoard(HeadBoard):
                 return ()
             self._read_at = now
             began, self.since = self.since == NEVER, min(self.since, now)
-            last, self._last = self._last, known.notices[-1] if known.notices else None
+            last, self._last = self._last, known.notices[-1] if known.notices else known.version
             if began or last == self._last:
                 return ()
             boards = list(self.boards)

@@ -134,12 +134,14 @@ class WaitFlows(FlowContext):
                 head = self.writers[shard].head if heads is None else heads[shard]
                 if head is not None and head.version is not None:
                     board.offer(waiter, head.state, head.version)
-            news = self.news_board(boards.values())
-            if news is not None:
-                stack.enter_context(news.present(waiter, self.machine.monotonic()))
+            news: NewsBoard | None = None
             while True:
                 waiter.news = False
                 now = self.machine.monotonic()
+                if news is None:  # the process may wait at more heads since
+                    news = self.news_board(boards.values())
+                    if news is not None:
+                        stack.enter_context(news.present(waiter, now))
                 if news is not None and news.look_at(waiter, now) <= now:
                     yield from news.look(waiter.pace, now, self.machine.uniform())
                     now = self.machine.monotonic()
