@@ -16,7 +16,7 @@ from osqueue.errors import Unavailable
 from osqueue.objects.layout import root_of
 from osqueue.operations.head_board import JITTER_SHARE, REST_SECONDS, HeadBoard, Pace, WorkWaiter
 from osqueue.operations.news_board import HEADS_WITHOUT_NEWS, NewsBoard
-from osqueue.stores.base import Failed, Get, Put, PutIfAbsent, StoreReply, StoreRequest
+from osqueue.stores.base import Failed, Get, Put, PutIfAbsent, PutIfMatch, StoreReply, StoreRequest
 from osqueue.stores.file import FileStore
 from osqueue.stores.memory import MemoryStore
 from tests.support.waiters import Process
@@ -125,6 +125,40 @@ def test_a_process_that_finds_a_gap_looks_at_all_of_its_heads(tenants: Place) ->
     place.here.inner.put(Put(NEWS, encoded(("0" * 20,))))  # another process replaces the notice
     place.pass_by(LOOK_MAX + CLAIM)
     assert len(place.workers[7].started) == 1
+
+
+@pytest.mark.parametrize("trouble", ["the notice fails once", "the commit has no response"])
+def test_a_passing_failure_loses_no_notice(tenants: Place, trouble: str) -> None:
+    place = tenants(20)
+    for number in range(8):
+        place.wait_of(number)
+    real = place.there.inner.perform
+    failed: list[str] = []
+
+    def perform(request: StoreRequest) -> StoreReply:
+        is_notice = isinstance(request, PutIfMatch) and request.key == NEWS
+        if is_notice and trouble == "the notice fails once" and not failed:
+            failed.append(NEWS)
+            return Failed(Unavailable("503"))
+        if is_notice and trouble != "the notice fails once":
+            real(Put(NEWS, encoded(("0" * 20,))))  # another writer is quicker
+        reply = real(request)
+        if (
+            isinstance(request, PutIfMatch)
+            and not is_notice
+            and trouble != "the notice fails once"
+            and not failed
+        ):
+            failed.append(request.key)
+            return Failed(Unavailable("no response"))
+        return reply
+
+    place.there.perform = perform  # type: ignore[method-assign]
+    for number in range(1, 8):
+        place.pass_by(SETTLED)
+        failed.clear()
+        assert place.wait_of(number) <= LOOK_MAX + CLAIM
+        assert failed
 
 
 @pytest.mark.parametrize("count", [5, 20])

@@ -15,13 +15,13 @@ What it costs
     which takes one round trip more. So does the first commit of a process that did not read the object before.
 What is read
     The object lists the latest notices, the newest last. A write keeps the notices before it, by a conditional PUT on
-    the version that was read. If that is refused, or if the version may be old, its notice replaces all others. A
-    reader that finds the latest notice it knows looks at the heads that later notices name. A reader that does not
-    find it looks at all of its heads. So no write hides another one.
+    the version that was read. If that is refused or fails, or if the version may be old, its notice replaces all
+    others. A reader that finds the latest notice it knows looks at the heads that later notices name. A reader that
+    does not find it looks at all of its heads. So no write hides another one.
 What may be lost
-    The notice of a writer that dies or is cut off between the two PUTs, that has no right to write ``news``, or whose
-    clock is wrong by seconds. So may one that a late repeat of an older PUT replaces. The head is then found by the
-    look in turn: ``operations.news_board`` states within which time.
+    The notice of a writer that dies or is cut off between the two PUTs, that has no right to write ``news``, whose
+    second PUT of it fails as well, or whose clock is wrong by seconds. So may one that a late repeat of an older PUT
+    replaces. The head is then found by the look in turn: ``operations.news_board`` states within which time.
 
 A notice holds a digest of the head's place: no name of a queue, and nothing of a job.
 """
@@ -36,7 +36,19 @@ import msgspec
 from msgspec import Struct
 
 from ..clock import Machine
-from ..stores.base import Found, Get, Missing, Put, PutIfMatch, Refused, Store, StoreReply, Unchanged, Written
+from ..stores.base import (
+    Failed,
+    Found,
+    Get,
+    Missing,
+    Put,
+    PutIfMatch,
+    Refused,
+    Store,
+    StoreReply,
+    Unchanged,
+    Written,
+)
 
 NEWS = "news"
 REST_MS = 10_000  # without a commit, after which a commit writes a notice
@@ -74,6 +86,13 @@ def decoded(body: bytes) -> Notices:
         return msgspec.json.decode(body, type=_Stored).notices
     except (msgspec.DecodeError, msgspec.ValidationError):
         return ()
+
+
+def may_succeed_again(reply: StoreReply) -> bool:
+    """Return whether a write without this condition may succeed: the store has not forbidden it, and there is time."""
+    return isinstance(reply, Refused) or (
+        isinstance(reply, Failed) and not reply.late and not reply.error.permanent
+    )
 
 
 class KnownNews(Struct, frozen=True):
@@ -132,7 +151,7 @@ class News:
         notices = decoded(request.body)
         if isinstance(reply, Written):
             self.known = KnownNews(reply.version, notices, began)
-        elif isinstance(request, PutIfMatch) and isinstance(reply, Refused):
+        elif isinstance(request, PutIfMatch) and may_succeed_again(reply):
             return (Put(NEWS, encoded(notices[-1:]), durable=False),)
         return ()
 

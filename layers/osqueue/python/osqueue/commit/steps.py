@@ -356,6 +356,8 @@ class Steps:
                 writer.note_written()
             if isinstance(reply, Failed) and reply.error.permanent and not sent:
                 raise reply.error  # refused finally, and nothing else was sent: it did not happen
+            if news and isinstance(reply, Failed):  # it may have happened, and then nothing reports it later
+                yield from self.send_news(news[0], others[-1], began)
             return None
         writer.won(reduction.state, reply.version, began)
         writer.keep_looks(looks, others[: len(looks)])

@@ -329,8 +329,9 @@ class Worker:
         A lease ends with the job's ``run_within`` at the latest, and no heartbeat moves that.
         """
         held = [job.seconds_left for job, _ in self._hand.ended if self._reporter.place(job) == place]
-        end: float = self._machine.monotonic() + min(held, default=math.inf)
-        return end - self._gather_s * (1 / LEASE_SHARE - 1)
+        ends_at: float = self._machine.monotonic() + min(held, default=math.inf)
+        kept_s: float = self._gather_s * (1 / LEASE_SHARE - 1)
+        return ends_at - kept_s
 
     def _claims(self, now: float, ending: bool) -> list[LineClaim]:
         """What to claim now. Beside endings a claim costs little: it rides in their commit, at least in their call."""
