@@ -11,7 +11,18 @@ from osqueue.commit import news
 from osqueue.commit.news import NEWS, News, decoded, encoded, place_in_news, place_of
 from osqueue.errors import Unavailable
 from osqueue.objects.layout import root_of
-from osqueue.stores.base import Failed, Found, Get, LookPace, Put, PutIfMatch, StoreReply, StoreRequest
+from osqueue.stores.base import (
+    Failed,
+    Found,
+    Get,
+    LookPace,
+    Put,
+    PutIfMatch,
+    Refused,
+    StoreReply,
+    StoreRequest,
+    Unchanged,
+)
 from osqueue.stores.memory import MemoryStore
 from tests.support.waiters import Process
 
@@ -71,7 +82,7 @@ def test_a_rest_is_reported_once_by_one_write_beside_the_swap(
     sent(here)
     q.enqueue(2)
     q.enqueue(3)
-    assert sent(here) == ["Put", "Get", "PutIfMatch"]  # the first one beside a swap that was lost
+    assert sent(here) == ["Get", "Get", "PutIfMatch"]  # the first one beside a swap that was lost
     assert notices(wanted)[-1] == place_in_news(ROOT)
 
 
@@ -161,12 +172,22 @@ def test_a_report_continues_what_was_just_read(machine: Any) -> None:
     assert place_of(after[-1]) == place_in_news(ROOT)
 
 
-def test_a_report_replaces_what_was_read_long_ago(machine: Any) -> None:
-    read, _ = known(machine)
+def test_a_report_reads_again_what_was_read_long_ago(machine: Any) -> None:
+    read, before = known(machine)
     machine.advance(news.FRESH_SECONDS)
+    (look,) = read.report(ROOT, machine)
+    assert look == Get(NEWS, unless="v1")
+    (request,) = read.report_again(look, Unchanged(), machine.monotonic(), ROOT, machine)
+    assert isinstance(request, PutIfMatch)
+    assert decoded(request.body)[:-1] == before
+
+
+def test_a_report_that_is_refused_replaces_all_others(machine: Any) -> None:
+    read, _ = known(machine)
     (request,) = read.report(ROOT, machine)
-    assert isinstance(request, Put)
-    assert [place_of(each) for each in decoded(request.body)] == [place_in_news(ROOT)]
+    (again,) = read.report_again(request, Refused(), machine.monotonic(), ROOT, machine)
+    assert isinstance(again, Put)
+    assert [place_of(each) for each in decoded(again.body)] == [place_in_news(ROOT)]
 
 
 def test_a_report_never_repeats_a_notice(machine: Any) -> None:

@@ -97,6 +97,19 @@ def test_a_job_that_ends_a_rest_starts_after_one_look_at_the_news(tenants: Place
         assert place.wait_of(number) <= LOOK_MAX + CLAIM
 
 
+def test_commits_of_a_process_that_reads_no_heads_cost_an_idle_process_no_looks(tenants: Place) -> None:
+    place = tenants(40)
+    busy = Queue[Any](place.there, "busy", machine=place.machine)
+    busy.enqueue(1)
+    (lease,) = busy.claim(lease=600)
+    place.pass_by(SETTLED)
+    place.looks()
+    for _ in range(10):
+        lease.heartbeat()
+        place.pass_by(20)
+    assert place.looks().total() <= 2 * 200
+
+
 def test_only_the_head_that_a_notice_names_is_looked_at(tenants: Place) -> None:
     place = tenants(20)
     place.wait_of()

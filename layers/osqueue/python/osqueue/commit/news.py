@@ -12,15 +12,16 @@ Who writes, and when
 What it costs
     A write beside the PUT of the head, at the same time: no round trip more. The object is read beside the head, if a
     call reads a head at rest. Two commits that end rests within one round trip collide: the second one writes again,
-    which takes one round trip more. So does the first commit of a process that did not read the object before.
+    which takes one round trip more. So does a commit on a head that was not read before it: it reads the object beside
+    the PUT of the head, and writes after it.
 What is read
     The object lists the latest notices, the newest last. A write keeps the notices before it, by a conditional PUT on
-    the version that was read. If that is refused or fails, or if the version may be old, its notice replaces all
-    others. A reader that finds the latest notice it knows looks at the heads that later notices name. A reader that
-    does not find it looks at all of its heads. So no write hides another one.
+    the version that was read. If that is refused or fails, its notice replaces all others. A reader that finds the
+    latest notice it knows looks at the heads that later notices name. A reader that does not find it looks at all of
+    its heads, for some seconds. So no write hides another one, and a version that may be old is read again first.
 What may be lost
-    The notice of a writer that dies or is cut off between the two PUTs, that has no right to write ``news``, whose
-    second PUT of it fails as well, or whose clock is wrong by seconds. So may one that a late repeat of an older PUT
+    The notice of a writer that dies or is cut off between the two PUTs, that may not read and write ``news``, whose GET
+    or second PUT of it fails, or whose clock is wrong by seconds. So may one that a late repeat of an older PUT
     replaces. The head is then found by the look in turn: ``operations.news_board`` states within which time.
 
 A notice holds a digest of the head's place: no name of a queue, and nothing of a job.
@@ -129,16 +130,21 @@ class News:
                 self.known = KnownNews(known.version, known.notices, began)
 
     def report(self, root: str, machine: Machine) -> tuple[NewsRequest] | tuple[()]:
-        """Return the request that reports the end of a head's rest; none if no process wants to know."""
+        """Return the request that reports the end of a head's rest; none if no process wants to know.
+
+        It reads the object first if the version that is known may be old: ``report_again`` writes then.
+        """
         known, now = self.known, machine.monotonic()
-        fresh = known is not None and now - known.at < FRESH_SECONDS
-        if known is None or (known.version is None and not fresh):
+        if known is None or now - known.at >= FRESH_SECONDS:
             return (self.look(),)
+        return self._write(known, root, machine)
+
+    @staticmethod
+    def _write(known: KnownNews, root: str, machine: Machine) -> tuple[NewsRequest] | tuple[()]:
+        """Return the request that adds a notice to those that are known; none if there is no object."""
         if known.version is None:
             return ()
         notice = f"{machine.bits(DRAWN_BITS):0{DRAWN_BITS // 4}x}{place_in_news(root)}"
-        if not fresh:
-            return (Put(NEWS, encoded((notice,)), durable=False),)
         return (PutIfMatch(NEWS, encoded((*known.notices[1 - NOTICES_KEPT :], notice)), known.version),)
 
     def report_again(
@@ -147,7 +153,8 @@ class News:
         """Take in the reply to a report that was sent at ``began``. Return the request that is left to send."""
         if isinstance(request, Get):
             self.see((request,), (reply,), began)
-            return self.report(root, machine) if isinstance(reply, Found) else ()
+            known = self.known if isinstance(reply, Found | Unchanged) else None
+            return () if known is None else self._write(known, root, machine)
         notices = decoded(request.body)
         if isinstance(reply, Written):
             self.known = KnownNews(reply.version, notices, began)
