@@ -394,3 +394,20 @@ def test_a_note_of_a_caller_that_gave_up_leaves_the_box_with_the_next_turn(store
     store.pass_turn(PassTurn(taken(store)))
     assert not store._turns.is_taken(KEY)
     waiter.close()
+
+
+def test_no_swap_yields_again_while_a_holder_stands_still(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_turns, "STUCK_SECONDS", 0.0)
+    lone = FileStore(store.root, fsync=False)
+    turn = taken(store)
+    assert lone._turns.is_taken(KEY)
+    assert take(lone, seconds=0.0) == Refused(noted=True)
+    assert not lone._turns.is_taken(KEY)
+    store.pass_turn(PassTurn(turn))
+    assert not lone._turns.is_taken(KEY)
+    turn = taken(store)
+    assert lone._turns.is_taken(KEY)
+    store.pass_turn(PassTurn(turn))
+    lone.close()

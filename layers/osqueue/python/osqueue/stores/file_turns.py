@@ -141,6 +141,7 @@ class FolderTurns:
         self._idle: list[Channel] = []
         self._boxes: dict[str, Pipe] = {}
         self._stuck: dict[str, float] = {}  # until when, on the monotonic clock, by key
+        self._waited: set[str] = set()  # keys of boxes that are not empty since a wait without success
         self._crowds: dict[str, Crowd] = {}  # by key
 
     # ── The two requests ─────────────────────────────────────────────────────
@@ -206,14 +207,16 @@ class FolderTurns:
     def is_taken(self, key: str) -> bool:
         """Return whether another caller has the turn at an object, or waits for it: then its box is not empty.
 
-        A turn that this caller waited for without success does not count. The next turn empties a killed holder's box.
+        A turn that this caller waited for without success does not count, for as long as its holder stands still. The
+        next turn empties a killed holder's box.
         """
-        if self._machine.monotonic() < self._stuck.get(key, 0.0):
-            return False
         try:
-            return self._box(key, make=False).holds_something()
+            taken = self._box(key, make=False).holds_something()
         except OSError:  # no caller has made a box here
             return False
+        if not taken:
+            self._waited.discard(key)
+        return taken and key not in self._waited
 
     def _turn(self, held: HeldTurn, own: WaitingNote | None) -> Turn:
         """What the holder gets."""
@@ -222,6 +225,7 @@ class FolderTurns:
         except BaseException:
             held.lock.close()  # its caller is interrupted, and may keep the traceback
             raise
+        self._waited.discard(held.key)
         self._fill(held.box, [_framed(_TAKEN, _NOBODY, b"")])
         held.since = self._machine.monotonic()
         held.notes = [note for note in notes if note != own]
@@ -295,6 +299,7 @@ class FolderTurns:
             left = end - self._machine.monotonic()
             if left <= 0:
                 self._stuck[request.key] = end + STUCK_SECONDS
+                self._waited.add(request.key)
                 return Refused(noted=True)
             channel.wait(min(left, LOOK_SECONDS))
 
