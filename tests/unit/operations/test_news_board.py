@@ -7,16 +7,20 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from osqueue import Queue
 from osqueue.commit.news import NEWS, REST_MS, encoded, place_in_news
 from osqueue.commit.news import News as NewsOfStore
+from osqueue.commit.writer import HEAD
+from osqueue.core.encoding import decode_head, encode_head
 from osqueue.core.state import State
 from osqueue.errors import Unavailable
+from osqueue.limits import HOUR_MS
 from osqueue.objects.layout import root_of
 from osqueue.operations.head_board import JITTER_SHARE, REST_SECONDS, HeadBoard, Pace, WorkWaiter
 from osqueue.operations.news_board import HEADS_WITHOUT_NEWS, NewsBoard
-from osqueue.stores.base import Failed, Get, Put, PutIfAbsent, PutIfMatch, StoreReply, StoreRequest
+from osqueue.stores.base import Failed, Found, Get, Put, PutIfAbsent, PutIfMatch, StoreReply, StoreRequest
 from osqueue.stores.file import FileStore
 from osqueue.stores.memory import MemoryStore
 from tests.support.waiters import Process
@@ -193,6 +197,20 @@ def test_a_head_found_in_turn_is_looked_at_often_again(tenants: Place) -> None:
     for _ in range(5):
         place.pass_by(5)
         assert place.wait_of(3) <= LOOK_MAX + CLAIM
+
+
+def test_a_commit_on_a_head_that_is_ahead_of_the_clock_is_reported(tenants: Place) -> None:
+    place = tenants(20)
+    for number in range(5):
+        place.wait_of(number)
+        key = root_of(f"tenant{number}", 0) + HEAD
+        found = place.there.inner.get(Get(key))
+        assert isinstance(found, Found)
+        state = decode_head(found.body)
+        place.there.inner.put(Put(key, encode_head(replace(state, now_ms=state.now_ms + HOUR_MS))))
+    for number in range(5):
+        place.pass_by(2 * SETTLED)
+        assert place.wait_of(number) <= LOOK_MAX + CLAIM
 
 
 def test_a_notice_may_come_before_its_commit(tenants: Place) -> None:

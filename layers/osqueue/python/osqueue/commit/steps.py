@@ -200,8 +200,11 @@ class Steps:
 
     # ── News ─────────────────────────────────────────────────────────────────
     def ends_rest(self, head: Head | None) -> bool:
-        """Return whether a commit on this head ends a rest, as far as is known."""
-        if head is None or head.version is None:
+        """Return whether a commit on this head ends a rest, as far as is known.
+
+        While a head is ahead of the store's clock its time stands still, so the length of its rest is not known.
+        """
+        if head is None or head.version is None or self.writer.ahead_ms(head.state):
             return True
         return self.writer.now_ms(head.state) - head.state.now_ms >= REST_MS
 
