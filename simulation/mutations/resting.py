@@ -33,8 +33,8 @@ def refused_reports_are_given_up() -> AbstractContextManager[None]:
     """A report that lost its race against another one is not repeated."""
     real = News.report_again
 
-    def report_again(self: News, request: Any, reply: StoreReply, *rest: Any) -> Any:
-        return () if isinstance(reply, Refused) else real(self, request, reply, *rest)
+    def report_again(self: News, request: Any, reply: StoreReply, *rest: Any, last: bool) -> Any:
+        return () if isinstance(reply, Refused) else real(self, request, reply, *rest, last=last)
 
     return patched((News, "report_again", report_again))
 

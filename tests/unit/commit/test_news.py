@@ -16,6 +16,7 @@ from osqueue.stores.base import (
     Found,
     Get,
     LookPace,
+    Missing,
     Put,
     PutIfMatch,
     Refused,
@@ -82,7 +83,7 @@ def test_a_rest_is_reported_once_by_one_write_beside_the_swap(
     sent(here)
     q.enqueue(2)
     q.enqueue(3)
-    assert sent(here) == ["Get", "Get", "PutIfMatch"]  # the first one beside a swap that was lost
+    assert sent(here) == ["PutIfMatch", "Get", "PutIfMatch"]  # the first one beside a swap that was lost
     assert notices(wanted)[-1] == place_in_news(ROOT)
 
 
@@ -172,22 +173,54 @@ def test_a_report_continues_what_was_just_read(machine: Any) -> None:
     assert place_of(after[-1]) == place_in_news(ROOT)
 
 
-def test_a_report_reads_again_what_was_read_long_ago(machine: Any) -> None:
+def replies_of(read: News, machine: Any, *replies: StoreReply) -> list[Any]:
+    """Return the requests of one report, each of which has the next reply. The last of them is the last request."""
+    requests: list[Any] = [*read.report(ROOT, machine)]
+    for at, reply in enumerate(replies):
+        last = at == len(replies) - 1
+        requests += read.report_again(requests[-1], reply, machine.monotonic(), ROOT, machine, last=last)
+    return requests
+
+
+def test_a_report_continues_what_was_read_long_ago(machine: Any) -> None:
     read, before = known(machine)
-    machine.advance(news.FRESH_SECONDS)
-    (look,) = read.report(ROOT, machine)
-    assert look == Get(NEWS, unless="v1")
-    (request,) = read.report_again(look, Unchanged(), machine.monotonic(), ROOT, machine)
+    machine.advance(3_600)
+    (request,) = replies_of(read, machine)
     assert isinstance(request, PutIfMatch)
     assert decoded(request.body)[:-1] == before
 
 
-def test_a_report_that_is_refused_replaces_all_others(machine: Any) -> None:
+def test_a_report_that_is_refused_continues_what_is_there(machine: Any) -> None:
+    read, before = known(machine)
+    others = (*before, f"{7:08x}{place_in_news(OTHER)}")
+    found = Found(encoded(others), "v2", 0)
+    _, look, again = replies_of(read, machine, Refused(), found)
+    assert look == Get(NEWS, unless="v1")
+    assert isinstance(again, PutIfMatch)
+    assert again.version == "v2"
+    assert decoded(again.body)[:-1] == others
+
+
+@pytest.mark.parametrize("reply", [Refused(), Failed(Unavailable("503"))])
+def test_a_report_that_fails_again_and_again_replaces_all_others(machine: Any, reply: StoreReply) -> None:
     read, _ = known(machine)
-    (request,) = read.report(ROOT, machine)
-    (again,) = read.report_again(request, Refused(), machine.monotonic(), ROOT, machine)
+    *_, again = replies_of(read, machine, reply, Unchanged(), reply)
     assert isinstance(again, Put)
     assert [place_of(each) for each in decoded(again.body)] == [place_in_news(ROOT)]
+
+
+def test_a_report_whose_second_look_fails_replaces_all_others(machine: Any) -> None:
+    read, _ = known(machine)
+    *_, again = replies_of(read, machine, Refused(), Failed(Unavailable("503")))
+    assert isinstance(again, Put)
+
+
+@pytest.mark.parametrize("reply", [Missing(), Failed(Unavailable("403", permanent=True))])
+def test_a_report_ends_where_no_process_wants_news_or_none_may_be_written(
+    machine: Any, reply: StoreReply
+) -> None:
+    read, _ = known(machine)
+    assert len(replies_of(read, machine, Refused(), reply)) == 2
 
 
 def test_a_report_never_repeats_a_notice(machine: Any) -> None:

@@ -11,18 +11,18 @@ Who writes, and when
     on a folder or Valkey, which notify, and not where an object takes one write a second (Google).
 What it costs
     A write beside the PUT of the head, at the same time: no round trip more. The object is read beside the head, if a
-    call reads a head at rest. Two commits that end rests within one round trip collide: the second one writes again,
-    which takes one round trip more. So does a commit on a head that was not read before it: it reads the object beside
-    the PUT of the head, and writes after it.
+    call reads a head at rest. Where another process has written the object since it was read, the write is refused, and
+    reading it and writing again take two round trips more. The first commit of a process that did not read the object
+    before takes one more.
 What is read
     The object lists the latest notices, the newest last. A write keeps the notices before it, by a conditional PUT on
-    the version that was read. If that is refused or fails, its notice replaces all others. A reader that finds the
-    latest notice it knows looks at the heads that later notices name. A reader that does not find it looks at all of
-    its heads, for some seconds. So no write hides another one, and a version that may be old is read again first.
+    the version that was read. A reader that finds the latest notice it knows looks at the heads that later notices
+    name. A reader that does not find it looks at all of its heads, for some seconds. So no write hides another one, not
+    even the write of a writer that was refused several times in a row, which replaces all notices.
 What may be lost
-    The notice of a writer that dies or is cut off between the two PUTs, that may not read and write ``news``, whose GET
-    or second PUT of it fails, or whose clock is wrong by seconds. So may one that a late repeat of an older PUT
-    replaces. The head is then found by the look in turn: ``operations.news_board`` states within which time.
+    The notice of a writer that dies or is cut off between the two PUTs, that may not read and write ``news``, or whose
+    clock is wrong by seconds. So may one that a late repeat of an older PUT replaces. The head is then found by the
+    look in turn: ``operations.news_board`` states within which time.
 
 A notice holds a digest of the head's place: no name of a queue, and nothing of a job.
 """
@@ -89,13 +89,6 @@ def decoded(body: bytes) -> Notices:
         return ()
 
 
-def may_succeed_again(reply: StoreReply) -> bool:
-    """Return whether a write without this condition may succeed: the store has not forbidden it, and there is time."""
-    return isinstance(reply, Refused) or (
-        isinstance(reply, Failed) and not reply.late and not reply.error.permanent
-    )
-
-
 class KnownNews(Struct, frozen=True):
     """The object as this process last saw it."""
 
@@ -132,35 +125,58 @@ class News:
     def report(self, root: str, machine: Machine) -> tuple[NewsRequest] | tuple[()]:
         """Return the request that reports the end of a head's rest; none if no process wants to know.
 
-        It reads the object first if the version that is known may be old: ``report_again`` writes then.
+        The object is read first if it is not known whether there is one: ``report_again`` writes then.
         """
-        known, now = self.known, machine.monotonic()
-        if known is None or now - known.at >= FRESH_SECONDS:
+        known = self.known
+        if known is None:
             return (self.look(),)
-        return self._write(known, root, machine)
-
-    @staticmethod
-    def _write(known: KnownNews, root: str, machine: Machine) -> tuple[NewsRequest] | tuple[()]:
-        """Return the request that adds a notice to those that are known; none if there is no object."""
         if known.version is None:
-            return ()
-        notice = f"{machine.bits(DRAWN_BITS):0{DRAWN_BITS // 4}x}{place_in_news(root)}"
-        return (PutIfMatch(NEWS, encoded((*known.notices[1 - NOTICES_KEPT :], notice)), known.version),)
+            return (self.look(),) if machine.monotonic() - known.at >= FRESH_SECONDS else ()
+        return (
+            PutIfMatch(
+                NEWS, encoded((*known.notices[1 - NOTICES_KEPT :], _notice(root, machine))), known.version
+            ),
+        )
 
     def report_again(
-        self, request: NewsRequest, reply: StoreReply, began: float, root: str, machine: Machine
+        self,
+        request: NewsRequest,
+        reply: StoreReply,
+        began: float,
+        root: str,
+        machine: Machine,
+        *,
+        last: bool,
     ) -> tuple[NewsRequest] | tuple[()]:
-        """Take in the reply to a report that was sent at ``began``. Return the request that is left to send."""
+        """Take in the reply to a report that was sent at ``began``. Return the request that is left to send.
+
+        The ``last`` request replaces all notices, which no other writer's request makes fail.
+        """
         if isinstance(request, Get):
+            wanted = self.known is not None and self.known.version is not None
             self.see((request,), (reply,), began)
-            known = self.known if isinstance(reply, Found | Unchanged) else None
-            return () if known is None else self._write(known, root, machine)
-        notices = decoded(request.body)
-        if isinstance(reply, Written):
-            self.known = KnownNews(reply.version, notices, began)
-        elif isinstance(request, PutIfMatch) and may_succeed_again(reply):
-            return (Put(NEWS, encoded(notices[-1:]), durable=False),)
-        return ()
+            if isinstance(reply, Found | Unchanged):
+                return self.report(root, machine)
+            failed = wanted and _may_succeed_again(reply)
+        elif isinstance(reply, Written):
+            self.known = KnownNews(reply.version, decoded(request.body), began)
+            return ()
+        else:
+            failed = isinstance(request, PutIfMatch) and _may_succeed_again(reply)
+            if failed and not last:
+                return (self.look(),)
+        return (Put(NEWS, encoded((_notice(root, machine),)), durable=False),) if failed else ()
+
+
+def _notice(root: str, machine: Machine) -> str:
+    return f"{machine.bits(DRAWN_BITS):0{DRAWN_BITS // 4}x}{place_in_news(root)}"
+
+
+def _may_succeed_again(reply: StoreReply) -> bool:
+    """Return whether another request may succeed: the store has not forbidden it, and there is time."""
+    return isinstance(reply, Refused) or (
+        isinstance(reply, Failed) and not reply.late and not reply.error.permanent
+    )
 
 
 _NEWS: WeakValueDictionary[object, News] = WeakValueDictionary()  # by store

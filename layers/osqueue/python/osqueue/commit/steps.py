@@ -39,6 +39,7 @@ CHANCE_MASK = (1 << 64) - 1
 DIRECT_MS_MAX = limits.SECOND_MS // 2  # direct commits in a row for this long look for announced requests
 PUBLISHED_MS_MAX = 20 * limits.SECOND_MS  # the same where writers publish, since they read the doors as well
 SETTLED_PER_DELETE_MAX = 500  # intents; with the longest keys, half of the megabyte that servers take
+NEWS_REQUESTS_MAX = 4  # of one report, after the one beside the swap
 CROWDED = "too many writers are active on this queue. Repeat later, or add shards."
 
 
@@ -227,7 +228,11 @@ class Steps:
         """Report the end of a rest after the swap, if the request beside it could not."""
         news, writer = self.writer.news, self.writer
         assert news is not None
-        while again := news.report_again(request, reply, began.monotonic, writer.root, writer.machine):
+        for requests_left in reversed(range(NEWS_REQUESTS_MAX)):
+            last = requests_left < 2
+            again = news.report_again(request, reply, began.monotonic, writer.root, writer.machine, last=last)
+            if not again:
+                return
             (request,), began = again, writer.machine.moment()
             reply = yield request
 
