@@ -23,6 +23,7 @@ def check(before: State, state: State, batch: RecordedReduction) -> None:
     resumed = {
         row.kind for op in told for row in op.kinds if row.paused is False
     }  # perhaps paused again since
+    resumed |= {kind for op in told for kind in op.kinds_dropped}
     running = Counter(lease.job.kind for lease in state.leases.values())
     stood = [op.max_running for op in told if op.max_running is not None]
     most = max(_most(limit, each) for each in known for limit in (each.max_running, *stood))
