@@ -199,7 +199,9 @@ class LendingRun:
         self.rows: dict[str, PacerRow] = {}
         self.limiters = {root_of_pacer(name) + "head": name for name in NAMES}
         self.given: Counter[Slot] = Counter()  # reserved, and not deposited yet
-        self.starts: list[int] = []  # the heads' times in µs, in order; since the last reset
+        self.starts: dict[
+            str, list[int]
+        ] = {}  # by limiter: the heads' times in µs, in order; since the last reset
         self.started = 0
         self.from_us = 0  # starts before may have used slots of another epoch
         self.still_us: int | None = None  # of a paused limiter: nothing starts from then on
@@ -261,7 +263,7 @@ class LendingRun:
             return
         settled_us = self.settled_us(now_us)
         if row.epoch != before.epoch:
-            self.starts, self.from_us = [], settled_us
+            self.starts, self.from_us = {}, settled_us
         if row.paused_ms and not before.paused_ms:
             self.still_us = settled_us
         elif not row.paused_ms:
@@ -279,8 +281,8 @@ class LendingRun:
         limiter, lent = state.settings.limiter, state.starts.lent
         if lent is not None and lent.limiter != limiter:
             raise Violation("a shard has slots of a limiter that is not its own")
-        if limiter != before.settings.limiter:  # the bound holds for each of them, and not for both
-            self.starts, self.from_us = [], self.settled_us(now_us)
+        if limiter != before.settings.limiter:
+            self.starts, self.from_us = {}, self.settled_us(now_us)
         slots, owed = slots_of(before), owed_by(before)
         for request in batch.requests:
             if request.identity in batch.reduction.outcomes:
@@ -311,15 +313,18 @@ class LendingRun:
             raise Violation(f"{units} units were started by {come} slots, and {owed_by(state)} are owed")
         self.started += count
         if count and now_us >= self.from_us:
-            self.note(now_us, units)
+            self.note(limiter, now_us, units)
 
-    def note(self, now_us: int, units: int) -> None:
-        """Units started: heads do not agree on the time, so it need not be the latest."""
-        self.starts = sorted([*self.starts, *[now_us] * units])[-600:]
+    def note(self, limiter: str, now_us: int, units: int) -> None:
+        """Note units that started by slots of a limiter. Heads do not agree on the time, so it need not be the latest.
+
+        The bound holds for each limiter: shards may use several for a while.
+        """
+        starts = self.starts[limiter] = sorted([*self.starts.get(limiter, []), *[now_us] * units])[-600:]
         free = self.burst + (self.count * (max(UNITS) - 1) if self.profile.clients.units else 0)
-        for at, first in enumerate(self.starts):
-            for past in range(max(at, len(self.starts) - 60), len(self.starts)):
-                window = self.starts[past] - first
+        for at, first in enumerate(starts):
+            for past in range(max(at, len(starts) - 60), len(starts)):
+                window = starts[past] - first
                 if (past - at + 1 - free) * self.interval_us >= window + self.life_us:
                     raise Violation(f"{past - at + 1} jobs of all shards started in {window / 1000:g} ms")
 
