@@ -273,8 +273,11 @@ def test_numbers_never_go_back(shard: Any) -> None:
     assert state.commit != backup.commit
 
 
-def test_a_job_and_its_run_never_come_again_however_often_a_backup_is_restored(shard: Any) -> None:
-    shard.enqueue(3)
+@pytest.mark.parametrize("run_within_ms", [0, 1_000])
+def test_a_job_and_its_run_never_come_again_however_often_a_backup_is_restored(
+    shard: Any, run_within_ms: int
+) -> None:
+    shard.enqueue(3, run_within_ms=run_within_ms, max_attempts=20)
     shard.claim()
     backup = shard.state
     seen: set[tuple[bytes, int]] = {(key, lease.job.run) for key, lease in backup.leases.items()}

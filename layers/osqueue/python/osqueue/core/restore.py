@@ -261,6 +261,7 @@ def restore(
     for fifo in (*draft.lanes.values(), draft.dead):
         fifo.ready = deque(map(sieve.raised, fifo.ready))
         fifo.tail = list(map(sieve.raised, fifo.tail))
+    draft.delayed = list(map(sieve.raised, draft.delayed))  # a job past its time limit is tried again later
     for job in sieve.dead:
         draft.dead.push(job, 0)
     follow_ups.settle(draft)
