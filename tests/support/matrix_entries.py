@@ -230,7 +230,7 @@ class PacerEntry(Entry):
     """``Pacer``: reserve."""
 
     name = "Pacer"
-    covers = ("pacer.base",)
+    covers = ("queue.opening",)
 
     def begin(self) -> None:
         self.other = Pacer(open_store(self.place.direct, self.machine), NAME, machine=self.machine)
