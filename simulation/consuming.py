@@ -8,6 +8,7 @@ wait a ticket is on its way, or all there may be are at work.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -180,7 +181,7 @@ def check(
                 raise Violation(f"a ticket of {name} was extended by another than its holder")
     _claims(state, batch)
     _fired(known, state, batch)
-    if batch.wakes:
+    if batch.wakes and not _met_damage(batch):
         _nobody_waits(state, found)
 
 
@@ -272,6 +273,12 @@ def _fired(known: Mapping[str, Any], state: State, batch: RecordedReduction) -> 
         raise Violation(f"a commit granted {sorted(granted)}, and fires {sorted(told)}")
     if granted and not batch.wakes:
         raise Violation("tickets were granted by somebody who cannot invoke anybody")
+
+
+def _met_damage(batch: RecordedReduction) -> bool:
+    """Return whether a claim could not read the next jobs: then none of them can start before they are mended."""
+    found = chain.from_iterable(batch.reduction.outcomes.values())
+    return any(code == Code.UNREADABLE for outcome in found for code, _ in outcome.runs)
 
 
 def _nobody_waits(state: State, found: Mapping[bytes, JobPlace]) -> None:
