@@ -346,7 +346,7 @@ class PacerRun:
             raise Violation(f"{caller.name} acted by slot {slot.number}, which {why}")
 
     def _seen_lately(self, checked: float) -> Iterator[PacerRow]:
-        """Return the rows that a look may have shown which is so many seconds old."""
+        """Return the rows that a look of this age, in seconds, may have shown."""
         ends = [*(since for since, _ in self.rows), math.inf][1:]
         for (_, row), end in zip(self.rows, ends, strict=True):
             if end >= self.world.now - NEWS_SHARE * checked:

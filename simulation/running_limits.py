@@ -19,19 +19,19 @@ def check(before: State, state: State, batch: RecordedReduction) -> None:
     if not started:
         return
     known = (before.settings, state.settings)
-    told = [op for each in batch.requests for op in each.ops if isinstance(op, ChangeSettings)]
+    changes = [op for each in batch.requests for op in each.ops if isinstance(op, ChangeSettings)]
     resumed = {
-        row.kind for op in told for row in op.kinds if row.paused is False
+        row.kind for op in changes for row in op.kinds if row.paused is False
     }  # perhaps paused again since
-    resumed |= {kind for op in told for kind in op.kinds_dropped}
+    resumed |= {kind for op in changes for kind in op.kinds_dropped}
     running = Counter(lease.job.kind for lease in state.leases.values())
-    stood = [op.max_running for op in told if op.max_running is not None]
+    stood = [op.max_running for op in changes if op.max_running is not None]
     most = max(_most(limit, each) for each in known for limit in (each.max_running, *stood))
     if sum(running.values()) > most:
         raise Violation(f"{sum(running.values())} jobs run, {most} may")
     for kind in started:
         rows = [[row for row in each.kinds if row.kind == kind] for each in known]
-        stood = [row.max_running or 0 for op in told for row in op.kinds if row.kind == kind]
+        stood = [row.max_running or 0 for op in changes for row in op.kinds if row.kind == kind]
         limits = [
             _most(limit, each)
             for row, each in zip(rows, known, strict=True)
@@ -41,7 +41,9 @@ def check(before: State, state: State, batch: RecordedReduction) -> None:
             raise Violation(f"{running[kind]} jobs of kind {kind!r} run, {max(limits)} may")
         if all(row and _is_paused(row[0], state.now_ms) for row in rows) and kind not in resumed:
             raise Violation(f"a job of kind {kind!r} started, which is paused")
-    if all(_is_paused(each, state.now_ms) for each in known) and all(op.paused is not False for op in told):
+    if all(_is_paused(each, state.now_ms) for each in known) and all(
+        op.paused is not False for op in changes
+    ):
         raise Violation(f"{sum(started.values())} jobs started, and the queue is paused")
 
 

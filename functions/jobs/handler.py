@@ -1,4 +1,4 @@
-"""Lambda function: tells of single jobs and cancels them."""
+"""Lambda function: reads and cancels single jobs, and takes slots of pacers."""
 
 from osqueue.aws_lambda import Function
 

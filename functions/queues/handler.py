@@ -1,4 +1,4 @@
-"""Lambda function: tells of queues and changes them."""
+"""Lambda function: reads and changes queues and pacers."""
 
 from osqueue.aws_lambda import Function
 

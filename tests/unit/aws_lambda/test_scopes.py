@@ -61,7 +61,7 @@ def test_scopes_are_read_as_issuers_and_the_gateway_write_them() -> None:
 
 @pytest.mark.parametrize("context", [{}, {"authorizer": None}, {"authorizer": {"jwt": {"claims": []}}}])
 def test_who_has_no_claims_may_nothing(context: Any) -> None:
-    with pytest.raises(Forbidden, match="none of ours"):
+    with pytest.raises(Forbidden, match="none of this API"):
         caller_of({"requestContext": context}, PREFIX).permit(BY_NAME["enqueue"], "emails")
 
 
@@ -70,8 +70,8 @@ def test_a_refusal_names_a_scope_that_would_do() -> None:
     with pytest.raises(Forbidden) as refused:
         caller.permit(BY_NAME["enqueue"], "emails")
     assert refused.value.message == (
-        "this token may not enqueue queue emails: its scopes are osqueue/emails:work. One that has"
-        " osqueue/emails:enqueue may."
+        "this token may not enqueue queue emails: its scopes are osqueue/emails:work. Request one"
+        " with the scope osqueue/emails:enqueue."
     )
     with pytest.raises(Forbidden, match=r"all queues at once.*osqueue/\*:read"):
         caller.permit(BY_NAME["list_queues"], "")

@@ -303,7 +303,7 @@ def test_a_pause_rests_longer_until_a_day_after_the_last_slot_of_a_remote_holder
     assert rest_ms_of_a_pause(shard) == 100
 
 
-@pytest.mark.parametrize(
+REPLACED = pytest.mark.parametrize(
     "changes",
     [
         [ChangePacer(PacerRow(INTERVAL, epoch=6), reset=True)],
@@ -311,6 +311,9 @@ def test_a_pause_rests_longer_until_a_day_after_the_last_slot_of_a_remote_holder
     ],
     ids=["reset", "removed"],
 )
+
+
+@REPLACED
 def test_a_new_pacer_forgets_a_remote_holder_of_days_ago(changes: list[Op]) -> None:
     shard = pacer()
     ask(shard, ReserveSlots(1, 1, DAY_US, remote=True))
@@ -320,14 +323,7 @@ def test_a_new_pacer_forgets_a_remote_holder_of_days_ago(changes: list[Op]) -> N
     assert rest_ms_of_a_pause(shard) == 100
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        [ChangePacer(PacerRow(INTERVAL, epoch=6), reset=True)],
-        [ChangePacer(removed=True), ChangePacer(PacerRow(INTERVAL, epoch=6))],
-    ],
-    ids=["reset", "removed"],
-)
+@REPLACED
 def test_a_new_pacer_remembers_that_a_remote_holder_may_not_have_looked(changes: list[Op]) -> None:
     shard = pacer()
     ask(shard, ReserveSlots(1, 1, DAY_US, remote=True))

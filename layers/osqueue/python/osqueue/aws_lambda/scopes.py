@@ -38,7 +38,7 @@ class ScopedCaller(Struct, frozen=True):
         has = ", ".join(f"{self.prefix}{pattern}:{role.value}" for pattern, role in self.grants)
         raise Forbidden(
             f"this token may not {route.name} {subject_text(route, subject)}: its scopes are"
-            f" {has or 'none of ours'}. One that has {self.prefix}{subject or '*'}:{least.value} may.",
+            f" {has or 'none of this API'}. Request one with the scope {self.prefix}{subject or '*'}:{least.value}.",
             permanent=True,
         )
 

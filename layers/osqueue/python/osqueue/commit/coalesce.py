@@ -46,7 +46,7 @@ def _likeness(op: Any) -> Hashable:
     if kind is ExtendLeases:
         return kind, op.lease_ms
     if kind is ReserveSlots:
-        # Each shard has a share of its own.
+        # A reservation of a borrower belongs to its shard.
         return object() if op.borrower else (kind, op.units, op.ahead_us, op.remote)
     return kind if kind in _FIELDS else object()
 

@@ -49,8 +49,8 @@ FUNCTIONS: tuple[FunctionSpec, ...] = (
     FunctionSpec("claim", "leases jobs, and makes workers' turns", 28, 512),
     FunctionSpec("complete", "hears how attempts ended", 28, 512),
     FunctionSpec("heartbeat", "extends leases, and hears which workers there are", 28, 512),
-    FunctionSpec("jobs", "tells of single jobs and cancels them, and takes slots of pacers", 28, 512),
-    FunctionSpec("queues", "tells of queues and pacers, and changes them", 28, 512),
+    FunctionSpec("jobs", "reads and cancels single jobs, and takes slots of pacers", 28, 512),
+    FunctionSpec("queues", "reads and changes queues and pacers", 28, 512),
     FunctionSpec("reaper", "upkeep of every queue, and its archive", 300, 1024, schedule_minutes=1),
 )
 

@@ -150,7 +150,7 @@ class WorkWaiter(HeadListener):
         )
         self.limited = False  # were there jobs, at its last claim, that may not start?
         self._heads: dict[str, bytes] = {}  # commits that promised a job, or the end of all, by shard
-        self._tried: dict[str, bytes] = {}  # those of them that did so before the latest claim began
+        self._tried: dict[str, bytes] = {}  # the commits that promised one before the latest claim began
         self._timers: dict[str, Timer] = {}  # by shard
 
     def begin_claim(self) -> None:

@@ -181,7 +181,7 @@ class ReservationBase:
         self._pacer = pacer
         self._held = held
         self._spent = spent  # used or given back
-        self._process = forks.process()  # which alone may act by it
+        self._process = forks.process()  # the only process that may use it
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise NotSupported(
@@ -216,7 +216,7 @@ class ReservationBase:
 
     @property
     def _is_over(self) -> bool:
-        """Whether this process may not act by it: it was used or given back, or belongs to the parent of a fork."""
+        """Whether this process may not use it: it was used or given back, or belongs to the parent of a fork."""
         return self._spent or self._process != forks.process()
 
     def _run(self, flow: QueueFlow[R]) -> Any:
@@ -235,9 +235,9 @@ class ReservationBase:
         self._process = forks.process()
 
     def _give_back(self) -> QueueFlow[bool]:
-        """Give the slot back, instead of using it, for whoever reserves next.
+        """Give the slot back instead of using it: the next reservation takes it.
 
-        False where somebody has reserved since, so that it stays a gap, where it was used, and in a fork's child.
+        Return False if a later slot was reserved since (this one is a gap), if it was used, or in a child of a fork.
         """
         if self._is_over:
             return False

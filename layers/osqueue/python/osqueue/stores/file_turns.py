@@ -141,7 +141,7 @@ class FolderTurns:
         self._idle: list[Channel] = []
         self._boxes: dict[str, Pipe] = {}
         self._stuck: dict[str, float] = {}  # until when, on the monotonic clock, by key
-        self._waited: set[str] = set()  # keys of boxes that are not empty since a wait without success
+        self._waited: set[str] = set()  # keys of turns that a wait did not get, until the box is empty
         self._crowds: dict[str, Crowd] = {}  # by key
 
     # ── The two requests ─────────────────────────────────────────────────────

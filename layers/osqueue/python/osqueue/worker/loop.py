@@ -324,7 +324,7 @@ class Worker:
         return at
 
     def _report_by(self, place: ShardChoice) -> float:
-        """Return when a turn has to report endings, so that none waits longer than LEASE_SHARE of what its lease has.
+        """Return when a turn has to report endings: each waits for at most LEASE_SHARE of what is left of its lease.
 
         A lease ends with the job's ``run_within`` at the latest, and no heartbeat moves that.
         """
